@@ -13,6 +13,7 @@ pub mod matmul;
 pub mod quant;
 pub mod recurrent;
 pub mod reference;
+pub mod relative;
 pub mod rows;
 mod simd;
 pub mod threads;

@@ -13,7 +13,8 @@ pub use crate::shapes::{KvDtype, KvShape, UnknownKvDtype};
 pub struct KvLayout {
     /// Blocks of 16 tokens. A block is a block of every layer.
     pub n_blocks: usize,
-    /// Shape of each layer's keys and values; `None` for a layer without its own.
+    /// Shape of each layer's keys and values, `None` for a layer without its own; behind them those of the
+    /// keys of indexers.
     pub layers: Vec<Option<KvShape>>,
 }
 
@@ -22,14 +23,19 @@ impl KvLayout {
     pub fn new(config: &DecoderConfig, dtype: KvDtype, n_blocks: usize) -> Self {
         let layer =
             config.layers.iter().map(|layer| Some(KvShape::of(&layer.mixer.cache_shape()?, n_blocks, dtype)));
-        Self { n_blocks, layers: layer.collect() }
+        let of_indexers = config.index_shapes().map(|shape| Some(KvShape::of(&shape, n_blocks, dtype)));
+        Self { n_blocks, layers: layer.chain(of_indexers).collect() }
     }
 
-    /// Restricts the cache to these layers.
+    /// Restricts the cache to these layers. Keys of indexers stay: models that have some are not divided.
     #[must_use]
     pub fn of_layers(mut self, layers: &Range<usize>) -> Self {
-        let others = self.layers.iter_mut().enumerate().filter(|(layer_idx, _)| !layers.contains(layer_idx));
-        others.for_each(|(_, layer)| *layer = None);
+        for (layer_idx, layer) in self.layers.iter_mut().enumerate() {
+            let is_of_indexer = layer.is_some_and(|shape| shape.values_in_keys == Some(0));
+            if !layers.contains(&layer_idx) && !is_of_indexer {
+                *layer = None;
+            }
+        }
         self
     }
 

@@ -32,12 +32,17 @@ pub fn tensor_roles(architecture: &Architecture, source: &dyn TensorSource) -> H
     uses.weight(names.embedding, if untied { TensorRole::Lookup } else { TensorRole::Output });
     if untied {
         uses.weight(names.output, TensorRole::Output);
+        uses.note(&format!("{}.bias", names.output), TensorRole::Vector);
     }
     uses.weight(names.final_norm, TensorRole::Vector);
     if config.encoder.is_some() {
         uses.weight(names.positions, TensorRole::Lookup);
         uses.weight(names.segments, TensorRole::Lookup);
         uses.norm(names.embedding_norm);
+    }
+    if config.relative.is_some() {
+        uses.weight(names.relative, TensorRole::Vector);
+        uses.norm(names.relative_norm);
     }
     if config.per_layer_width.is_some() {
         uses.weight(names.per_layer_embedding, TensorRole::Lookup);
@@ -101,7 +106,7 @@ impl Uses<'_> {
         match feed_forward {
             FeedForward::None => {}
             FeedForward::Dense { .. } => {
-                self.linears(prefix, &[names.gate, names.up, names.gate_up, names.down]);
+                self.linears(prefix, &[names.gate, names.up, names.gate_up, names.up_gate, names.down]);
             }
             FeedForward::Experts { n_experts, .. } => self.experts(prefix, names, n_experts),
         }
@@ -116,6 +121,11 @@ impl Uses<'_> {
         self.weights(prefix, &[heads, compressed].concat(), TensorRole::Vector);
         self.linears(prefix, &[names.query, names.key, names.value, names.query_key_value]);
         self.linears(prefix, &[names.attention_output, names.attention_gate]);
+        self.linears(prefix, &[names.relative_query, names.relative_key]);
+        self.linears(prefix, &[names.index_query, names.index_key, names.index_weights]);
+        for name in [names.index_key_norm].into_iter().filter(|name| !name.is_empty()) {
+            self.norm(&format!("{prefix}{name}"));
+        }
         self.linears(prefix, &[names.query_compression, names.query_expansion]);
         self.linears(prefix, &[names.key_value_compression, names.key_value_expansion]);
         self.linears(prefix, &[names.key_expansion, names.value_expansion]);

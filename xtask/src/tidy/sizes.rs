@@ -11,7 +11,7 @@ use syn::visit::{self, Visit};
 
 use super::{Finding, SourceFile};
 
-const MAX_CRATE_LINES: usize = 22_000;
+const MAX_CRATE_LINES: usize = 23_000;
 const MAX_FILE_LINES: usize = 500;
 const MAX_FUNCTION_LINES: usize = 80;
 const EXCEPTIONS: &str = "xtask/tidy-exceptions.txt";

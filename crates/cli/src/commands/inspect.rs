@@ -11,7 +11,7 @@ use throng_kernels::Isa;
 use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;
 use throng_model::arch::known::{KnownModel, Support, collected, known_models};
-use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward, LatentConfig, Mixer};
+use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward, HybridConfig, LatentConfig, Mixer};
 use throng_model::state_cache::StateLayout;
 use throng_model::tensor_check::groups;
 use throng_model::tensor_role::TensorRole;
@@ -165,7 +165,11 @@ fn heads(config: &DecoderConfig) -> String {
     let mut shapes: Vec<String> = Vec::new();
     for layer in &config.layers {
         let shape = match &layer.mixer {
-            Mixer::Attention(AttentionConfig { n_heads, n_kv_heads, head_dim, .. }) => {
+            Mixer::Attention(AttentionConfig { n_heads, n_kv_heads, head_dim, .. })
+            | Mixer::Hybrid(HybridConfig {
+                attention: AttentionConfig { n_heads, n_kv_heads, head_dim, .. },
+                ..
+            }) => {
                 format!("{n_heads} of {head_dim}, {n_kv_heads} for keys and values")
             }
             Mixer::Latent(LatentConfig { n_heads, rank, rope_dim, .. }) => {

@@ -7,6 +7,7 @@
 //! of the batch.
 
 mod amx;
+mod chosen;
 mod kv;
 mod kv_dtype;
 mod long_context;
@@ -15,6 +16,7 @@ mod split_attention;
 mod tiles;
 mod transpose;
 
+pub use chosen::{ALL_POSITIONS, IndexBatch, attention_at, choose_positions};
 pub use kv::{BLOCK_TOKENS, KvLayer, KvShape, NewKv};
 pub use kv_dtype::{KvDtype, UnknownKvDtype};
 pub use shared_prefix::SharedPrefixGroups;

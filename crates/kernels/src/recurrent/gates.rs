@@ -123,6 +123,8 @@ pub(super) struct GatedNorm<'a> {
     pub(super) width: usize,
     /// Whether the output is multiplied with SiLU of the gate before it is normed, or after.
     pub(super) gates_first: bool,
+    /// Whether that is all.
+    pub(super) gates_only: bool,
 }
 
 /// Norms the rows of `out`, with the gate in the columns of `x` that begin at `col`.
@@ -167,8 +169,11 @@ impl Kernel for NormGroup<'_> {
         let Self { x, gate, gain, norm } = self;
         // SAFETY: parts are at most sixteen elements.
         unsafe {
-            if norm.gates_first {
+            if norm.gates_first || norm.gates_only {
                 multiply_by_silu::<S>(x, gate);
+            }
+            if norm.gates_only {
+                return;
             }
             let inverse = S::splat(InverseRms { x, eps: norm.eps }.run::<S>());
             for (x, gain) in x.chunks_mut(16).zip(gain.chunks(16)) {

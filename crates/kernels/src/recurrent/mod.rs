@@ -53,8 +53,13 @@ pub fn gated_delta_net(
         skip: None,
     };
     scan(layer, spans, &heads, x, scratch, out, pool);
-    let norm =
-        GatedNorm { gain: weights.norm_gain, eps: weights.eps, width: shape.value_dim, gates_first: false };
+    let norm = GatedNorm {
+        gain: weights.norm_gain,
+        eps: weights.eps,
+        width: shape.value_dim,
+        gates_first: false,
+        gates_only: false,
+    };
     gated_norm(out, shape.value_width(), &norm, x, stride, z_col, pool);
 }
 
@@ -91,8 +96,9 @@ pub fn state_space(
     let norm = GatedNorm {
         gain: weights.norm_gain,
         eps: weights.eps,
-        width: width / shape.n_norm_groups,
+        width: width.checked_div(shape.n_norm_groups).unwrap_or(width),
         gates_first: true,
+        gates_only: shape.n_norm_groups == 0,
     };
     gated_norm(out, width, &norm, x, stride, 0, pool);
 }

@@ -186,7 +186,7 @@ pub struct StateSpaceShape {
     pub state_dim: usize,
     /// Tokens of the convolution.
     pub kernel: usize,
-    /// Groups of columns that are normed each for itself.
+    /// Groups of columns that are normed each for itself; 0: the output is gated and not normed.
     pub n_norm_groups: usize,
     /// Bounds of the time that passes with a token.
     pub time_limits: [f32; 2],
@@ -268,6 +268,10 @@ pub fn state_space(
             }
         }
         let gated: Vec<f32> = out.iter().zip(z).map(|(y, z)| y * silu(*z)).collect();
+        if shape.n_norm_groups == 0 {
+            out.copy_from_slice(&gated);
+            continue;
+        }
         let group = width / shape.n_norm_groups;
         let parts = gated.chunks_exact(group).zip(weights.norm_gain.chunks_exact(group));
         for ((y, gain), out) in parts.zip(out.chunks_exact_mut(group)) {

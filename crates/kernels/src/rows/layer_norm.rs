@@ -1,6 +1,6 @@
 //! Layer norm of rows. Does not know what follows it.
 
-use super::{for_each_row, load_part, store_part};
+use super::{Columns, for_each_row, load_part, store_part};
 use crate::disjoint::Disjoint;
 use crate::simd::{self, CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
@@ -17,6 +17,39 @@ pub fn layer_norm(x: &[f32], gain: &[f32], bias: &[f32], eps: f32, out: &mut [f3
         // SAFETY: row `i` belongs to one call.
         let out = unsafe { out.part(i * d, d) };
         pool.isa().run_checked(LayerNorm { x: &x[i * d..][..d], gain, bias, eps, out });
+    });
+}
+
+/// Elements of the largest group of [`layer_norm_groups`].
+pub const MAX_GROUP: usize = 4096;
+
+/// [`layer_norm`] in place over groups of columns, with an element of gain and bias for each column.
+///
+/// # Panics
+/// When `x` is not whole rows, gain and bias are not all groups wide, or a group is larger than
+/// [`MAX_GROUP`].
+pub fn layer_norm_groups(
+    x: &mut [f32],
+    stride: usize,
+    columns: Columns,
+    (gain, bias): (&[f32], &[f32]),
+    eps: f32,
+    pool: &ThreadPool,
+) {
+    let (width, all) = (columns.width, columns.n_groups * columns.width);
+    assert!(gain.len() == all && bias.len() == all && width <= MAX_GROUP, "gain and groups");
+    let n_rows = columns.rows_of(stride, x.len());
+    let x = Disjoint::new(x);
+    for_each_row(n_rows, all, pool, |i| {
+        // SAFETY: row `i` belongs to one call.
+        let row = unsafe { x.part(i * stride + columns.first, all) };
+        let mut before = [0.0; MAX_GROUP];
+        let gains = gain.chunks_exact(width).zip(bias.chunks_exact(width));
+        for (out, (gain, bias)) in row.chunks_exact_mut(width).zip(gains) {
+            let x = &mut before[..width];
+            x.copy_from_slice(out);
+            pool.isa().run_checked(LayerNorm { x, gain, bias, eps, out });
+        }
     });
 }
 

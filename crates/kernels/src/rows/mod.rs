@@ -8,7 +8,7 @@ mod rope;
 
 pub use activation::Activation;
 pub use gate::gate_columns;
-pub use layer_norm::layer_norm;
+pub use layer_norm::{layer_norm, layer_norm_groups};
 pub use rope::rope;
 
 use crate::disjoint::Disjoint;

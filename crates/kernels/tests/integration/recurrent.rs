@@ -74,7 +74,7 @@ impl Case {
                     n_groups,
                     state_dim,
                     kernel,
-                    n_norm_groups: if coin(rng) { 1 } else { n_groups },
+                    n_norm_groups: [0, 1, n_groups][rng.below(3)],
                     time_limits: if coin(rng) { [0.0, f32::INFINITY] } else { [0.3, 0.9] },
                 };
                 let heads = (n_heads, state_dim, head_dim);

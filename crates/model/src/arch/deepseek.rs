@@ -1,16 +1,20 @@
 //! DeepSeek V2, V3 and R1 (arXiv:2405.04434, arXiv:2412.19437), Kimi K2, GLM 4.7 Flash and Mistral Small 4:
-//! latent attention, and experts chosen among those of the best groups. Layers that predict further tokens
-//! are not part of the model.
+//! latent attention, and experts chosen among those of the best groups. DeepSeek V3.2 (arXiv:2512.02556) and
+//! GLM 5 besides choose the positions that a token sees. Layers that predict further tokens are not part of
+//! the model.
+
+use serde_json::Value;
 
 use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, HfConfig, glm4_moe, without_gguf};
 use crate::config::{
-    DecoderConfig, FeedForward, LatentConfig, Mixer, RopeGrowth, RopeStyle, RopeTable, Routing, RoutingGroups,
+    DecoderConfig, FeedForward, IndexerConfig, LatentConfig, Mixer, RopeGrowth, RopeStyle, RopeTable,
+    Routing, RoutingGroups,
 };
 
 pub(super) const FAMILY: Family = Family {
     model_type: "deepseek_v3",
-    aliases: &["deepseek_v2", "kimi_k2", "glm4_moe_lite", "mistral4"],
+    aliases: &["deepseek_v2", "kimi_k2", "glm4_moe_lite", "mistral4", "deepseek_v32", "glm_moe_dsa"],
     gguf_architectures: &[],
     from_hf,
     from_gguf: without_gguf,
@@ -51,10 +55,70 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         rope_style: if is_paired { RopeStyle::Interleaved } else { RopeStyle::HalfSplit },
         rope_idx: 0,
         growth_rope_idx: growth(hf, &mut config, nope_dim + rope_dim)?,
+        indexer: None,
     };
     config.layers.iter_mut().for_each(|layer| layer.mixer = Mixer::Latent(latent));
+    place_indexers(hf, &mut config)?;
     place_experts(hf, &mut config)?;
     Ok(config)
+}
+
+/// Epsilon in the norm of an indexer's keys.
+const INDEX_NORM_EPS: f32 = 1e-6;
+
+/// Gives each layer of DeepSeek V3.2 and GLM 5 an indexer, or the choice of the layer before it. Source: the
+/// modelling files of `deepseek_v32` and `glm_moe_dsa` in transformers.
+fn place_indexers(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
+    let is_glm = hf.model_type() == "glm_moe_dsa";
+    if !is_glm && hf.model_type() != "deepseek_v32" {
+        return Ok(());
+    }
+    // Its queries are made of the compressed ones.
+    hf.required_size("q_lora_rank")?;
+    hf.only("indexer_rope_interleave", if is_glm { "true" } else { "false" })?;
+    let indexer = IndexerConfig {
+        n_heads: hf.required_size("index_n_heads")?,
+        head_dim: hf.required_size("index_head_dim")?,
+        n_chosen: hf.required_size("index_topk")?,
+        norm_eps: INDEX_NORM_EPS,
+        rope_style: if is_glm { RopeStyle::Interleaved } else { RopeStyle::HalfSplit },
+        cache_idx: None,
+    };
+    let n_layers = config.layers.len();
+    let chooses = choosing_layers(hf, n_layers)?;
+    let mut n_caches = 0;
+    for (layer, chooses) in config.layers.iter_mut().zip(chooses) {
+        if let Mixer::Latent(latent) = &mut layer.mixer {
+            let cache_idx = chooses.then_some(n_layers + n_caches);
+            n_caches += usize::from(chooses);
+            latent.indexer = Some(IndexerConfig { cache_idx, ..indexer });
+        }
+    }
+    Ok(())
+}
+
+/// Layers that choose positions; each of the others sees those that the layer before it sees.
+fn choosing_layers(hf: &HfConfig, n_layers: usize) -> Result<Vec<bool>, ConfigError> {
+    let of_list = |key: &str| {
+        hf.get(key).and_then(Value::as_array).map(|list| {
+            list.iter().take(n_layers).map(|kind| kind.as_str() == Some("full")).collect::<Vec<_>>()
+        })
+    };
+    let of_letters = hf.get("index_topk_pattern").and_then(Value::as_str);
+    let of_letters = of_letters.map(|letters| letters.bytes().take(n_layers).map(|l| l == b'F').collect());
+    let frequency = hf.size("index_topk_freq")?.unwrap_or(1).max(1);
+    let offset = hf.size("index_skip_topk_offset")?.unwrap_or(2);
+    let by_frequency = |layer_idx: usize| (layer_idx + 1).saturating_sub(offset).is_multiple_of(frequency);
+    let chooses: Vec<bool> =
+        of_list("indexer_types").or(of_letters).unwrap_or_else(|| (0..n_layers).map(by_frequency).collect());
+    if chooses.len() != n_layers || chooses.first() != Some(&true) {
+        return Err(ConfigError::invalid(
+            "indexer_types",
+            chooses.len(),
+            "a kind for each layer, the first full",
+        ));
+    }
+    Ok(chooses)
 }
 
 /// Mistral Small 4 makes whole queries longer with the position: by a rotary embedding that turns nothing.
@@ -79,6 +143,10 @@ fn growth(hf: &HfConfig, config: &mut DecoderConfig, head_dim: usize) -> Result<
 fn place_experts(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     // A model without experts names none.
     let Some(n_experts) = hf.size("n_routed_experts")? else { return Ok(()) };
+    // Newer files of GLM 5 say the number twice.
+    if let Some(other) = hf.size("num_experts")?.filter(|other| *other != n_experts) {
+        return Err(ConfigError::invalid("num_experts", other, format!("{n_experts}, as n_routed_experts")));
+    }
     hf.only("moe_layer_freq", "1")?;
     hf.only("ep_size", "1")?;
     hf.only("seq_aux", "true")?;
@@ -91,7 +159,7 @@ fn place_experts(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), Config
         "mistral4" => normalized_softmax_routing(hf)?,
         _ => glm4_moe::routing(hf)?,
     };
-    let method = hf.get("topk_method").and_then(serde_json::Value::as_str);
+    let method = hf.get("topk_method").and_then(Value::as_str);
     if n_groups > 1 && method != Some("greedy") {
         let n_summed = if is_v2 { 1 } else { 2 };
         routing.groups = Some(RoutingGroups { n_groups, n_used: n_used_groups, n_summed });
@@ -99,10 +167,11 @@ fn place_experts(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), Config
     let n_shared = hf.size("n_shared_experts")?.unwrap_or(0);
     let shared = glm4_moe::shared(n_shared, width);
     let feed_forward = FeedForward::Experts { n_experts, width, routing, shared };
-    let types = hf.get("mlp_layer_types").and_then(serde_json::Value::as_array);
+    let types = hf.get("mlp_layer_types").and_then(Value::as_array);
+    let first_dense = hf.size("first_k_dense_replace")?.unwrap_or(0);
     let n_dense = match types {
         Some(types) => types.iter().take_while(|kind| kind.as_str() == Some("dense")).count(),
-        None => hf.size("first_k_dense_replace")?.unwrap_or(0),
+        None => first_dense,
     };
     if types.is_some_and(|types| types.iter().skip(n_dense).any(|kind| kind.as_str() != Some("sparse"))) {
         return Err(ConfigError::invalid("mlp_layer_types", "mixed", "dense layers, then sparse ones"));

@@ -26,6 +26,7 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     Ok(in_pairs(gguf.llama("ernie4_5")?))
 }
 
-fn in_pairs(config: DecoderConfig) -> DecoderConfig {
+/// Heads that are rotated in pairs of neighbours.
+pub(super) fn in_pairs(config: DecoderConfig) -> DecoderConfig {
     config.with_attention(|attention| attention.rope_style = RopeStyle::Interleaved)
 }

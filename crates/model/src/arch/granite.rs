@@ -31,10 +31,18 @@ pub(super) fn with_multipliers(hf: &HfConfig, family: &'static str) -> Result<De
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    with_gguf_multipliers(gguf, "granite")
+}
+
+/// A Llama with Granite's multipliers, of a GGUF file.
+pub(super) fn with_gguf_multipliers(
+    gguf: &GgufConfig<'_>,
+    family: &'static str,
+) -> Result<DecoderConfig, ConfigError> {
     // 0 means that there is none.
     let factor = |key| gguf.number(key).map(|factor| factor.filter(|factor| *factor != 0.0));
     let scale = factor("attention.scale")?.map(|scale| scale as f32);
-    let config = gguf.llama("granite")?.with_attention(|attention| {
+    let config = gguf.llama(family)?.with_attention(|attention| {
         attention.rope_style = RopeStyle::Interleaved;
         attention.scale = scale.unwrap_or(attention.scale);
     });

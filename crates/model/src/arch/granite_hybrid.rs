@@ -18,7 +18,8 @@ pub(super) const FAMILY: Family = Family {
     gguf_names: &GGUF,
 };
 
-static NAMES: TensorNames = hf_names(LayerNames {
+/// Names of all families of Granite with experts or a stacked feed-forward.
+pub(super) static NAMES: TensorNames = hf_names(LayerNames {
     gate: "",
     up: "",
     gate_up: "shared_mlp.input_linear",

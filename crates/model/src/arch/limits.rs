@@ -2,7 +2,8 @@
 
 use super::ConfigError;
 use crate::config::{
-    AttentionConfig, DecoderConfig, DeltaShape, FeedForward, LatentConfig, Mixer, RopeTable, RoutingGroups,
+    AttentionConfig, DecoderConfig, DeltaShape, FeedForward, HybridConfig, LatentConfig, Mixer, RopeTable,
+    RoutingGroups, RoutingScore,
 };
 
 /// Most elements of anything that is one row (hidden state, feed-forward, vocabulary).
@@ -44,6 +45,7 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
         }
     }
     check_numbers(config)?;
+    check_relative(config)?;
     if config.cache_shapes().next().is_none() {
         return Err(ConfigError::invalid("attention", "no layer", "at least one layer with attention"));
     }
@@ -51,6 +53,13 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
         match &layer.mixer {
             Mixer::Attention(attention) => check_attention(attention, &config.ropes)?,
             Mixer::Latent(latent) => check_latent(latent, &config.ropes)?,
+            Mixer::Hybrid(HybridConfig { attention, input_scales, state_scale, .. }) => {
+                check_attention(attention, &config.ropes)?;
+                check_recurrent(&layer.mixer, config.hidden_size)?;
+                for factor in input_scales.iter().chain([state_scale]) {
+                    check_number("factor of a state space model", *factor)?;
+                }
+            }
             recurrent => check_recurrent(recurrent, config.hidden_size)?,
         }
         check_feed_forward(&layer.feed_forward)?;
@@ -88,6 +97,7 @@ fn check_attention(attention: &AttentionConfig, ropes: &[RopeTable]) -> Result<(
         in_range("sliding window", reach, MAX_SEQUENCE_TOKENS)?;
     }
     check_number("attention scale", attention.scale)?;
+    check_number("value scale", attention.value_scale)?;
     check_number("attention cap", attention.softcap.unwrap_or(1.0))
 }
 
@@ -106,11 +116,12 @@ fn check_recurrent(mixer: &Mixer, hidden_size: usize) -> Result<(), ConfigError>
                 return Err(ConfigError::invalid("number of key heads", n_key_heads, expected));
             }
         }
-        Mixer::StateSpace(shape) => {
+        Mixer::StateSpace(shape) | Mixer::Hybrid(HybridConfig { state_space: shape, .. }) => {
             in_range("number of state space heads", shape.n_heads, MAX_HEADS)?;
             in_range("size of a state space head", shape.head_dim, MAX_HEAD_DIM)?;
             in_range("state size", shape.state_dim, MAX_HEAD_DIM)?;
-            for (what, n_groups) in [("groups", shape.n_groups), ("norm groups", shape.n_norm_groups)] {
+            for (what, n_groups) in [("groups", shape.n_groups), ("norm groups", shape.n_norm_groups.max(1))]
+            {
                 in_range(what, n_groups, shape.n_heads)?;
                 if !shape.n_heads.is_multiple_of(n_groups) {
                     let expected = format!("a divisor of the {} heads", shape.n_heads);
@@ -158,6 +169,15 @@ fn check_latent(latent: &LatentConfig, ropes: &[RopeTable]) -> Result<(), Config
     if n_rotated != latent.rope_dim {
         return Err(ConfigError::invalid("rotated elements of a head", latent.rope_dim, "an even number"));
     }
+    if let Some(indexer) = latent.indexer {
+        in_range("number of index heads", indexer.n_heads, MAX_HEADS)?;
+        check_head_dim(indexer.head_dim)?;
+        in_range("number of chosen positions", indexer.n_chosen, MAX_SEQUENCE_TOKENS >> 4)?;
+        if latent.rope_dim > indexer.head_dim {
+            let expected = format!("at least the {} rotated elements", latent.rope_dim);
+            return Err(ConfigError::invalid("size of an index head", indexer.head_dim, expected));
+        }
+    }
     check_number("norm epsilon", latent.norm_eps)?;
     check_number("attention scale", latent.scale)
 }
@@ -191,9 +211,35 @@ fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
                     "a finite number",
                 ));
             }
+            if let RoutingScore::SparseMixer { jitter } = routing.score {
+                check_number("jitter of the router", jitter)?;
+            }
             shared.map_or(Ok(()), |shared| in_range("shared expert size", shared.width, MAX_WIDTH))
         }
     }
+}
+
+/// Scores by distance are those of encoders whose heads are all alike.
+fn check_relative(config: &DecoderConfig) -> Result<(), ConfigError> {
+    let Some(relative) = &config.relative else { return Ok(()) };
+    in_range("number of buckets of distances", relative.n_buckets, usize::from(u16::MAX))?;
+    let is_plain = |attention: &AttentionConfig| {
+        attention.is_bidirectional
+            && attention.n_kv_heads == attention.n_heads
+            && attention.sliding_window.is_none()
+            && attention.softcap.is_none()
+    };
+    let mut attentions = config.attentions();
+    let first = attentions.next();
+    let are_alike = first.is_some_and(is_plain) && attentions.all(|attention| Some(attention) == first);
+    if !are_alike || relative.buckets.is_empty() {
+        return Err(ConfigError::invalid(
+            "attention by distance",
+            "other heads",
+            "plain heads of an encoder",
+        ));
+    }
+    Ok(())
 }
 
 fn check_numbers(config: &DecoderConfig) -> Result<(), ConfigError> {
@@ -204,6 +250,8 @@ fn check_numbers(config: &DecoderConfig) -> Result<(), ConfigError> {
         ("residual scale", config.residual_scale),
         ("logits scale", config.logits_scale),
         ("logits cap", config.logits_softcap.unwrap_or(1.0)),
+        ("feed-forward scale", config.mlp_scales[0]),
+        ("feed-forward scale", config.mlp_scales[1]),
     ];
     numbers.into_iter().try_for_each(|(what, found)| check_number(what, found))
 }

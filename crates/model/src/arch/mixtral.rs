@@ -15,7 +15,8 @@ pub(super) const FAMILY: Family = Family {
     gguf_names: &GGUF,
 };
 
-static NAMES: TensorNames = hf(LayerNames {
+/// Names of experts as Mixtral and others have them.
+pub(super) static NAMES: TensorNames = hf(LayerNames {
     router: "block_sparse_moe.gate",
     expert_gate: "block_sparse_moe.experts.{}.w1",
     expert_up: "block_sparse_moe.experts.{}.w3",

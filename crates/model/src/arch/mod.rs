@@ -2,8 +2,13 @@
 //! and what its tensors are called. Does not know how anything is computed.
 
 mod bert;
+mod cohere;
+mod deberta;
 mod deepseek;
 mod ernie4_5;
+mod ernie4_5_moe;
+mod exaone4;
+mod falcon_h1;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -14,7 +19,10 @@ mod glm4_moe;
 mod gpt_oss;
 mod granite;
 mod granite_hybrid;
+mod granite_moe;
+mod gte;
 mod hf_config;
+mod hunyuan;
 pub mod known;
 mod lfm2;
 mod limits;
@@ -24,6 +32,7 @@ mod minimax_m2;
 mod mistral;
 mod mixtral;
 mod modernbert;
+mod mpnet;
 mod muse_glimmer;
 mod names;
 mod nemotron_h;
@@ -31,6 +40,7 @@ mod nomic_bert;
 mod olmo2;
 mod olmo3;
 mod phi3;
+mod phimoe;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
@@ -80,7 +90,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 38] = [
+const FAMILIES: [&Family; 52] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -89,26 +99,36 @@ const FAMILIES: [&Family; 38] = [
     &gemma2::FAMILY,
     &gemma3::FAMILY,
     &phi3::FAMILY,
+    &phimoe::FAMILY,
     &olmo2::FAMILY,
     &olmo3::FAMILY,
+    &exaone4::FAMILY,
+    &cohere::FAMILY,
+    &cohere::FAMILY_2,
     &smollm3::FAMILY,
     &granite::FAMILY,
+    &granite_moe::FAMILY,
+    &granite_moe::FAMILY_SHARED,
     &mixtral::FAMILY,
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
     &qwen3_moe::FAMILY_VL,
     &ernie4_5::FAMILY,
+    &ernie4_5_moe::FAMILY,
     &glm4::FAMILY_2024,
     &glm4::FAMILY,
     &glm4_moe::FAMILY,
     &minimax_m2::FAMILY,
     &seed_oss::FAMILY,
+    &hunyuan::FAMILY,
+    &hunyuan::FAMILY_MOE,
     &lfm2::FAMILY,
     &lfm2::FAMILY_MOE,
     &qwen3_next::FAMILY,
     &qwen3_next::FAMILY_3_5,
     &qwen3_next::FAMILY_3_5_MOE,
     &nemotron_h::FAMILY,
+    &falcon_h1::FAMILY,
     &granite_hybrid::FAMILY,
     &gpt_oss::FAMILY,
     &gemma4::FAMILY,
@@ -118,12 +138,26 @@ const FAMILIES: [&Family; 38] = [
     &bert::FAMILY,
     &bert::FAMILY_XLM_ROBERTA,
     &nomic_bert::FAMILY,
+    &mpnet::FAMILY,
+    &deberta::FAMILY,
+    &gte::FAMILY,
+    &gte::FAMILY_JINA_3,
     &modernbert::FAMILY,
 ];
 
 /// Names of multimodal models whose text model is of a family that the part of the file about text names.
-const MULTIMODAL: [&str; 7] =
-    ["smolvlm", "idefics3", "llava", "llava_next", "llava_onevision", "internvl", "aya_vision"];
+const MULTIMODAL: [&str; 10] = [
+    "smolvlm",
+    "idefics3",
+    "llava",
+    "llava_next",
+    "llava_onevision",
+    "internvl",
+    "aya_vision",
+    "cohere2_vision",
+    "kimi_k25",
+    "lfm2_vl",
+];
 
 /// Refuses GGUF files of a family whose GGUF files are not read.
 fn without_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {

@@ -14,6 +14,9 @@ pub struct TensorNames {
     pub positions: &'static str,
     pub segments: &'static str,
     pub embedding_norm: &'static str,
+    /// Biases by distance, or embeddings of distances, and their norm.
+    pub relative: &'static str,
+    pub relative_norm: &'static str,
     /// Prefix before a layer's index and a dot.
     pub layer_prefix: &'static str,
     pub layer: LayerNames,
@@ -35,6 +38,9 @@ pub struct LayerNames {
     pub query_key_value: &'static str,
     pub attention_output: &'static str,
     pub attention_gate: &'static str,
+    /// Projections of embeddings of distances.
+    pub relative_query: &'static str,
+    pub relative_key: &'static str,
     /// Latent attention: of the vector that queries are made of, of the latent vector, and what is made of
     /// them.
     pub query_compression: &'static str,
@@ -47,6 +53,11 @@ pub struct LayerNames {
     /// Expansion of keys with rows and columns exchanged, and that of values, `[heads, out, in]`.
     pub key_expansion: &'static str,
     pub value_expansion: &'static str,
+    /// The choice of the positions that latent attention sees.
+    pub index_query: &'static str,
+    pub index_key: &'static str,
+    pub index_key_norm: &'static str,
+    pub index_weights: &'static str,
     /// Name of the sinks, with its ending.
     pub sinks: &'static str,
     pub query_norm: &'static str,
@@ -55,6 +66,8 @@ pub struct LayerNames {
     pub up: &'static str,
     /// Gate and up stacked in one tensor.
     pub gate_up: &'static str,
+    /// Up and gate stacked in one tensor, the rows of up first.
+    pub up_gate: &'static str,
     pub down: &'static str,
     pub router: &'static str,
     /// Name of the router's bias, with its ending: it is no bias of a projection.
@@ -160,6 +173,8 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     query_key_value: "self_attn.qkv_proj",
     attention_output: "self_attn.o_proj",
     attention_gate: "self_attn.gate_proj",
+    relative_query: "",
+    relative_key: "",
     query_compression: "self_attn.q_a_proj",
     query_compression_norm: "self_attn.q_a_layernorm",
     query_expansion: "self_attn.q_b_proj",
@@ -168,12 +183,17 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     key_value_expansion: "self_attn.kv_b_proj",
     key_expansion: "",
     value_expansion: "",
+    index_query: "self_attn.indexer.wq_b",
+    index_key: "self_attn.indexer.wk",
+    index_key_norm: "self_attn.indexer.k_norm",
+    index_weights: "self_attn.indexer.weights_proj",
     sinks: "self_attn.sinks",
     query_norm: "self_attn.q_norm",
     key_norm: "self_attn.k_norm",
     gate: "mlp.gate_proj",
     up: "mlp.up_proj",
     gate_up: "mlp.gate_up_proj",
+    up_gate: "",
     down: "mlp.down_proj",
     router: "mlp.gate",
     router_bias: "mlp.gate.e_score_correction_bias",
@@ -224,6 +244,8 @@ pub(super) const fn hf(layer: LayerNames) -> TensorNames {
         positions: "",
         segments: "",
         embedding_norm: "",
+        relative: "",
+        relative_norm: "",
         layer_prefix: "model.layers.",
         layer,
     }
@@ -250,6 +272,8 @@ pub(super) const fn gguf(layer: LayerNames) -> TensorNames {
         positions: "position_embd",
         segments: "token_types",
         embedding_norm: "token_embd_norm",
+        relative: "",
+        relative_norm: "",
         layer_prefix: "blk.",
         layer,
     }
@@ -266,6 +290,8 @@ pub(super) const GGUF_LAYER: LayerNames = LayerNames {
     query_key_value: "attn_qkv",
     attention_output: "attn_output",
     attention_gate: "attn_gate",
+    relative_query: "",
+    relative_key: "",
     query_compression: "attn_q_a",
     query_compression_norm: "attn_q_a_norm",
     query_expansion: "attn_q_b",
@@ -274,6 +300,10 @@ pub(super) const GGUF_LAYER: LayerNames = LayerNames {
     key_value_expansion: "attn_kv_b",
     key_expansion: "attn_k_b",
     value_expansion: "attn_v_b",
+    index_query: "",
+    index_key: "",
+    index_key_norm: "",
+    index_weights: "",
     sinks: "attn_sinks.weight",
     query_norm: "attn_q_norm",
     key_norm: "attn_k_norm",
@@ -281,6 +311,7 @@ pub(super) const GGUF_LAYER: LayerNames = LayerNames {
     up: "ffn_up",
     // The same name as `up`; the shapes differ.
     gate_up: "ffn_up",
+    up_gate: "",
     down: "ffn_down",
     router: "ffn_gate_inp",
     router_bias: "exp_probs_b.bias",

@@ -31,6 +31,8 @@ static NAMES: TensorNames = TensorNames {
     positions: "",
     segments: "",
     embedding_norm: "",
+    relative: "",
+    relative_norm: "",
     layer_prefix: "backbone.layers.",
     layer: LayerNames {
         pre_attention_norm: "norm",

@@ -20,6 +20,11 @@ pub(super) enum RopeScaling {
     Factors(Factors),
     /// Only a share of the angles, the fastest, divided by a factor; the others are zero (Gemma 4).
     Proportional { share: f64, factor: f64 },
+    /// NTK-aware scaling by a fixed factor: the base is multiplied with it, and all frequencies are divided
+    /// by `factor^(2 / n)` of `n` rotated elements (GTE; `ntk_scaling_rope.py` of vLLM).
+    Ntk { factor: f64 },
+    /// A base that is multiplied with `alpha^(n / (n - 2))` of `n` rotated elements (Hunyuan).
+    StretchedBase { alpha: f64 },
     /// LongRoPE (arXiv:2402.13753): other factors where no sequence is longer than the original context.
     LongRope { long: Factors, short: Factors, original_tokens: usize },
 }
@@ -52,11 +57,17 @@ impl RopeScaling {
     /// The table for heads whose first `n_rotated` elements are rotated, with frequencies
     /// `theta^(-2i / n_rotated)`. `None` when there are not as many factors as frequencies.
     pub(super) fn table(&self, theta: f64, n_rotated: usize) -> Option<RopeTable> {
-        let mut frequencies: Vec<f64> =
-            (0..n_rotated / 2).map(|i| theta.powf(-2.0 * i as f64 / n_rotated as f64)).collect();
+        let n = n_rotated as f64;
+        let theta = match self {
+            Self::StretchedBase { alpha } => theta * alpha.powf(n / (n - 2.0)),
+            Self::Ntk { factor } => theta * factor,
+            _ => theta,
+        };
+        let mut frequencies: Vec<f64> = (0..n_rotated / 2).map(|i| theta.powf(-2.0 * i as f64 / n)).collect();
         let mut amplitude = 1.0;
         match self {
-            Self::None => {}
+            Self::None | Self::StretchedBase { .. } => {}
+            Self::Ntk { factor } => frequencies.iter_mut().for_each(|f| *f /= factor.powf(2.0 / n)),
             Self::Linear { factor } => frequencies.iter_mut().for_each(|f| *f /= factor),
             Self::Llama3 { factor, low_freq_factor, high_freq_factor, original_tokens } => {
                 for frequency in &mut frequencies {

@@ -11,8 +11,9 @@ use super::read_keys::ReadKeys;
 
 /// Keys that text generation does not depend on: tokens of other files, training, precision of the
 /// checkpoint, tensors whose presence says the same, how transformers splits layers among devices, and the
-/// parts of multimodal models that are not text.
-const WITHOUT_EFFECT: [&str; 63] = [
+/// parts of multimodal models that are not text. `temperature` is a default of sampling, which older versions
+/// of transformers wrote here too.
+const WITHOUT_EFFECT: [&str; 64] = [
     "architectures",
     "attention_bias",
     "attention_dropout",
@@ -69,6 +70,7 @@ const WITHOUT_EFFECT: [&str; 63] = [
     "shared_moe_mode",
     "sparse_pred_ignore_index",
     "spatial_merge_size",
+    "temperature",
     "tokenizer_class",
     "torch_dtype",
     "transformers_version",

@@ -16,7 +16,8 @@ pub enum Capability {
     LayerNorm,
     /// [`norm_columns`](super::DeviceOps::norm_columns).
     ColumnNorm,
-    /// [`scale_and_cap`](super::DeviceOps::scale_and_cap).
+    /// [`scale_and_cap`](super::DeviceOps::scale_and_cap) and
+    /// [`scale_columns`](super::DeviceOps::scale_columns).
     ScaleAndCap,
     /// [`copy_columns`](super::DeviceOps::copy_columns).
     ColumnCopy,
@@ -38,8 +39,14 @@ pub enum Capability {
     ScoreCap,
     /// Attention in both directions.
     Bidirectional,
+    /// [`relative_attention`](super::DeviceOps::relative_attention) and
+    /// [`matmul_heads`](super::DeviceOps::matmul_heads).
+    RelativeAttention,
     /// Attention whose values are elements of the keys, and [`matmul_heads`](super::DeviceOps::matmul_heads).
     LatentAttention,
+    /// [`choose_positions`](super::DeviceOps::choose_positions) and
+    /// [`attention_at`](super::DeviceOps::attention_at).
+    ChosenPositions,
     /// [`mixture_of_experts`](super::DeviceOps::mixture_of_experts).
     Experts,
     /// [`short_conv`](super::RecurrentOps::short_conv).
@@ -58,11 +65,14 @@ pub enum Capability {
 impl Capability {
     /// Capabilities that a decoder needs.
     pub fn needed_by(config: &DecoderConfig) -> BTreeSet<Self> {
-        let scales =
-            config.logits_scale != 1.0 || config.logits_softcap.is_some() || config.has_layer_scalars;
+        let scales = config.logits_scale != 1.0
+            || config.logits_softcap.is_some()
+            || config.has_layer_scalars
+            || config.mlp_scales != [1.0; 2];
         let has_rows_per_layer = config.per_layer_width.is_some();
         let of_decoder = [
             (Self::LayerNorm, config.norm_kind == NormKind::Layer),
+            (Self::RelativeAttention, config.relative.is_some()),
             (Self::ColumnNorm, config.normalizes_embeddings || has_rows_per_layer),
             (Self::ScaleAndCap, scales || has_rows_per_layer),
             (Self::ColumnCopy, has_rows_per_layer),
@@ -102,12 +112,23 @@ fn note_layer(needed: &mut BTreeSet<Capability>, layer: &LayerConfig) {
     }
     match &layer.mixer {
         Mixer::Attention(attention) => note_attention(needed, attention),
-        Mixer::Latent(_) => {
+        Mixer::Latent(latent) => {
+            note(
+                needed,
+                [
+                    (Capability::ChosenPositions, latent.indexer.is_some()),
+                    (Capability::LayerNorm, latent.indexer.is_some()),
+                ],
+            );
             needed.extend([Capability::LatentAttention, Capability::ColumnNorm, Capability::ColumnCopy]);
         }
         Mixer::ShortConv { .. } => note(needed, [(Capability::ShortConv, true)]),
         Mixer::GatedDelta(_) => note(needed, [(Capability::GatedDelta, true)]),
         Mixer::StateSpace(_) => note(needed, [(Capability::StateSpace, true)]),
+        Mixer::Hybrid(hybrid) => {
+            needed.extend([Capability::StateSpace, Capability::ScaleAndCap]);
+            note_attention(needed, &hybrid.attention);
+        }
         Mixer::None => {}
     }
 }
@@ -116,6 +137,7 @@ fn note_attention(needed: &mut BTreeSet<Capability>, attention: &AttentionConfig
     let norms_heads = attention.qk_norm != QkNorm::None || attention.normalizes_values;
     let of_attention = [
         (Capability::ColumnNorm, norms_heads),
+        (Capability::LayerNorm, attention.qk_norm == QkNorm::LayerPerHead),
         (Capability::ColumnGate, attention.has_output_gate || attention.is_gated),
         (Capability::Window, attention.sliding_window.is_some()),
         (Capability::Chunk, attention.chunk.is_some()),
@@ -142,7 +164,9 @@ impl fmt::Display for Capability {
             Self::Sinks => "attention sinks",
             Self::ScoreCap => "capped attention scores",
             Self::Bidirectional => "attention in both directions",
+            Self::RelativeAttention => "attention by distance",
             Self::LatentAttention => "latent attention",
+            Self::ChosenPositions => "attention over chosen positions",
             Self::Experts => "mixtures of experts",
             Self::ShortConv => "short convolutions",
             Self::GatedDelta => "gated delta nets",

@@ -43,7 +43,9 @@ pub use crate::shapes::{AttentionShape, Columns, HeadColumns, RowGroups, StepSha
 pub use capability::Capability;
 use host::{HostThreads, OneThread, PackedWeights};
 pub use memory::{BlockCopy, DeviceBlockLayout, DeviceMemory, Expert, Linear, MatrixRole};
-pub use operands::{AttentionQueries, GatedMlp, MlpScratch, Norm, Router, Scratch};
+pub use operands::{
+    AttentionQueries, GatedMlp, IndexQueries, MlpScratch, Norm, RelativeScores, Router, Scratch,
+};
 pub use ops::DeviceOps;
 pub use recurrent::{
     Conv, ConvWeights, DeltaNet, DeltaWeights, LayerStates, RecurrentOps, StateSpace, StateSpaceWeights,

@@ -2,7 +2,7 @@
 //! Does not know who computes.
 
 use super::{AttentionShape, BackendError, DeviceMemory, Linear};
-use crate::config::Routing;
+use crate::config::{RelativePositions, Routing};
 
 /// A norm of rows: a root mean square norm or, with a bias, a layer norm.
 #[derive(Debug)]
@@ -72,6 +72,48 @@ impl<B: DeviceMemory> Clone for AttentionQueries<'_, B> {
 }
 
 impl<B: DeviceMemory> Copy for AttentionQueries<'_, B> {}
+
+/// The queries of an indexer. The score of a query at `i` and a key at `t` is the sum over heads of
+/// `weights[i][head] * max(q · k, 0)`.
+#[derive(Debug)]
+pub struct IndexQueries<'a, B: DeviceMemory> {
+    /// Queries of all heads in the first columns.
+    pub qkv: &'a B::Buffer,
+    /// `[rows, n_heads]`.
+    pub weights: &'a B::Buffer,
+    /// The heads, and the keys that all share.
+    pub shape: &'a AttentionShape,
+}
+
+impl<B: DeviceMemory> Clone for IndexQueries<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: DeviceMemory> Copy for IndexQueries<'_, B> {}
+
+/// Scores by the distance of two tokens. That of a query at `i` and a key at `j`, whose distance is of bucket
+/// `b`, is `(q · k + of_queries[i][b] + of_keys[j][b]) * scale + bias[b]`, of each head.
+#[derive(Debug)]
+pub struct RelativeScores<'a, B: DeviceMemory> {
+    /// Buckets of distances.
+    pub positions: &'a RelativePositions,
+    /// `[n_heads, n_buckets]`.
+    pub bias: Option<&'a B::Vector>,
+    /// `[rows, n_heads * n_buckets]`.
+    pub of_queries: Option<&'a B::Buffer>,
+    /// `[rows, n_heads * n_buckets]`.
+    pub of_keys: Option<&'a B::Buffer>,
+}
+
+impl<B: DeviceMemory> Clone for RelativeScores<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: DeviceMemory> Copy for RelativeScores<'_, B> {}
 
 /// A gated feed-forward network (SwiGLU, GeGLU; arXiv:2002.05202), or one without gates.
 pub struct GatedMlp<B: DeviceMemory> {

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use super::{AttentionQueries, Capability, DeviceMemory, GatedMlp, MlpScratch, Norm, Router, Scratch};
+use super::{
+    AttentionQueries, Capability, DeviceMemory, GatedMlp, IndexQueries, MlpScratch, Norm, RelativeScores,
+    Router, Scratch,
+};
 use crate::shapes::{Activation, AttentionShape, Columns, HeadColumns, RopeStyle, RowGroups};
 
 /// The operations that a decoder needs of a device. Rows of a buffer are tokens unless said otherwise. A
@@ -38,7 +41,8 @@ pub trait DeviceOps: DeviceMemory {
     fn norm_rows(&mut self, x: &Self::Buffer, norm: Norm<'_, Self>, out: &mut Self::Buffer);
 
     /// A root mean square norm in place over groups of columns, one gain for all: the heads of queries or
-    /// keys, or their whole width.
+    /// keys, or their whole width. With a bias a layer norm, whose gain and bias have an element for each
+    /// column of all groups.
     fn norm_columns(&mut self, _x: &mut Self::Buffer, _columns: Columns, _norm: Norm<'_, Self>) {
         Capability::ColumnNorm.is_missing()
     }
@@ -94,6 +98,48 @@ pub trait DeviceOps: DeviceMemory {
         queries: AttentionQueries<'_, Self>,
         out: &mut Self::Buffer,
     );
+
+    /// Chooses for every token the positions up to its own that have the highest scores of an indexer, as
+    /// many as `chosen` has columns (ties: the smaller position), and writes them in increasing order; a
+    /// token that sees no more positions than that gets
+    /// [`ALL_POSITIONS`](throng_kernels::attention::ALL_POSITIONS) in the first column. Keys of the batch's
+    /// own tokens are in the cache already, in the place `cache_idx`.
+    fn choose_positions(
+        &mut self,
+        _cache: &Self::KvCache,
+        _cache_idx: usize,
+        _batch: &Self::Batch,
+        _queries: IndexQueries<'_, Self>,
+        _chosen: &mut Self::Buffer,
+    ) {
+        Capability::ChosenPositions.is_missing()
+    }
+
+    /// [`Self::attention`] of one KV head whose values are in its keys, over the chosen positions.
+    fn attention_at(
+        &mut self,
+        _cache: &Self::KvCache,
+        _layer_idx: usize,
+        _batch: &Self::Batch,
+        _queries: AttentionQueries<'_, Self>,
+        _chosen: &Self::Buffer,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::ChosenPositions.is_missing()
+    }
+
+    /// Attention of every token over all tokens of its sequence, whose rows are all in the batch, with
+    /// [scores](RelativeScores) by the distance of two tokens besides. There are as many heads of keys and
+    /// values as of queries. Nothing is cached.
+    fn relative_attention(
+        &mut self,
+        _batch: &Self::Batch,
+        _queries: AttentionQueries<'_, Self>,
+        _relative: RelativeScores<'_, Self>,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::RelativeAttention.is_missing()
+    }
 
     /// The hidden activations of a gated feed-forward network: `out = activation(g) * u`, where `g` and `u`
     /// are the first and the second half of the columns of `gate_up`: `[n, 2w] → [n, w]`. Of a network
@@ -163,6 +209,11 @@ pub trait DeviceOps: DeviceMemory {
 
     /// `x = x * scale`, then, with a cap, `cap * tanh(x / cap)`.
     fn scale_and_cap(&mut self, _x: &mut Self::Buffer, _scale: f32, _softcap: Option<f32>) {
+        Capability::ScaleAndCap.is_missing()
+    }
+
+    /// Multiplies columns of `x`.
+    fn scale_columns(&mut self, _x: &mut Self::Buffer, _columns: Columns, _scale: f32) {
         Capability::ScaleAndCap.is_missing()
     }
 

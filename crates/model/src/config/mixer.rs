@@ -21,8 +21,25 @@ pub enum Mixer {
     GatedDelta(DeltaShape),
     /// A state space model.
     StateSpace(StateSpaceShape),
+    /// A state space model and attention side by side.
+    Hybrid(HybridConfig),
     /// The layer has no mixer, only a feed-forward block.
     None,
+}
+
+/// A state space model and attention that read the same norm of the residual stream (Falcon H1). There are no
+/// norms after mixers then, and `residual_scale` is 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HybridConfig {
+    /// The attention.
+    pub attention: AttentionConfig,
+    /// The state space model.
+    pub state_space: StateSpaceShape,
+    /// Factors of the parts of its projected input: gates, inputs, what is written and what is read of
+    /// states, times.
+    pub input_scales: [f32; 5],
+    /// Factor of its output.
+    pub state_scale: f32,
 }
 
 impl Mixer {
@@ -42,14 +59,16 @@ impl Mixer {
                 key_dim: shape.key_dim,
                 value_dim: shape.value_dim,
             }),
-            Self::StateSpace(shape) => Some(StateLayerShape {
-                n_channels: shape.n_channels(),
-                kernel: shape.kernel,
-                n_heads: shape.n_heads,
-                n_key_heads: shape.n_groups,
-                key_dim: shape.state_dim,
-                value_dim: shape.head_dim,
-            }),
+            Self::StateSpace(shape) | Self::Hybrid(HybridConfig { state_space: shape, .. }) => {
+                Some(StateLayerShape {
+                    n_channels: shape.n_channels(),
+                    kernel: shape.kernel,
+                    n_heads: shape.n_heads,
+                    n_key_heads: shape.n_groups,
+                    key_dim: shape.state_dim,
+                    value_dim: shape.head_dim,
+                })
+            }
         }
     }
 
@@ -59,14 +78,18 @@ impl Mixer {
             Self::Attention(_) | Self::Latent(_) | Self::None => None,
             Self::ShortConv { .. } => Some((3 * hidden, hidden)),
             Self::GatedDelta(shape) => Some((shape.input_width(), shape.value_width())),
-            Self::StateSpace(shape) => Some((shape.input_width(), shape.width())),
+            Self::StateSpace(shape) | Self::Hybrid(HybridConfig { state_space: shape, .. }) => {
+                Some((shape.input_width(), shape.width()))
+            }
         }
     }
 
     /// The attention over this layer's own keys and values; `None` where a layer has none.
     pub fn cache_shape(&self) -> Option<AttentionShape> {
         match self {
-            Self::Attention(attention) => attention.kv_layer_idx.is_none().then(|| attention.shape()),
+            Self::Attention(attention) | Self::Hybrid(HybridConfig { attention, .. }) => {
+                attention.kv_layer_idx.is_none().then(|| attention.shape())
+            }
             Self::Latent(latent) => Some(latent.shape()),
             _ => None,
         }
@@ -75,7 +98,7 @@ impl Mixer {
     /// Number of positions that a token sees, its own included, at most; all when absent.
     pub fn reach(&self) -> Option<usize> {
         let shape = match self {
-            Self::Attention(attention) => attention.shape(),
+            Self::Attention(attention) | Self::Hybrid(HybridConfig { attention, .. }) => attention.shape(),
             Self::Latent(latent) => latent.shape(),
             _ => return None,
         };
@@ -110,6 +133,35 @@ pub struct LatentConfig {
     pub rope_idx: usize,
     /// One that is applied to all elements of queries first, to make them longer by position.
     pub growth_rope_idx: Option<usize>,
+    /// Choice of the positions that a token sees; `None`: it sees all before it.
+    pub indexer: Option<IndexerConfig>,
+}
+
+/// Choice of the positions that a token sees (DeepSeek sparse attention, arXiv:2512.02556): those with the
+/// largest sums over small heads of `weight * max(query · key, 0)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IndexerConfig {
+    /// Heads.
+    pub n_heads: usize,
+    /// Elements of a head's query, and of the key that all share.
+    pub head_dim: usize,
+    /// Most positions that a token sees.
+    pub n_chosen: usize,
+    /// Epsilon that is added to the variance in the layer norm of keys.
+    pub norm_eps: f32,
+    /// Pairing of the first elements for rotation, by the rotary embedding of the attention.
+    pub rope_style: RopeStyle,
+    /// Place of its keys in the cache, behind those of the layers; `None`: the layer sees the positions that
+    /// the layer before it has chosen.
+    pub cache_idx: Option<usize>,
+}
+
+impl IndexerConfig {
+    /// Shape of its queries and keys.
+    pub fn shape(&self) -> AttentionShape {
+        let shape = AttentionShape::new(self.n_heads, 1, self.head_dim, 1.0);
+        AttentionShape { values_in_keys: Some(0), ..shape }
+    }
 }
 
 impl LatentConfig {
@@ -138,6 +190,8 @@ pub struct AttentionConfig {
     pub scale: f32,
     /// Caps scores: `cap * tanh(x / cap)`.
     pub softcap: Option<f32>,
+    /// Multiplies values.
+    pub value_scale: f32,
     /// Norm of queries and keys before rotation.
     pub qk_norm: QkNorm,
     /// Pairing of a head's elements for rotation.
@@ -178,6 +232,7 @@ impl AttentionConfig {
             head_dim,
             scale: (1.0 / (head_dim as f64).sqrt()) as f32,
             softcap: None,
+            value_scale: 1.0,
             qk_norm: QkNorm::None,
             rope_style: RopeStyle::HalfSplit,
             rope_idx: Some(0),
@@ -235,4 +290,8 @@ pub enum QkNorm {
     Plain,
     /// Over each head without a gain, after rotation.
     PlainAfterRope,
+    /// By mean and variance over each head, each with a gain of its own (Command R+).
+    LayerPerHead,
+    /// Over each head, one gain for all heads, after rotation (Hunyuan).
+    PerHeadAfterRope,
 }

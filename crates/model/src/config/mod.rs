@@ -2,6 +2,7 @@
 //! formats and how their keys are spelled.
 
 mod mixer;
+mod relative;
 mod rope;
 mod shard;
 mod stage;
@@ -9,7 +10,10 @@ mod stage;
 use crate::shapes::AttentionShape;
 pub use crate::shapes::{Activation, RopeStyle};
 
-pub use mixer::{AttentionConfig, DeltaShape, LatentConfig, Mixer, QkNorm, StateSpaceShape};
+pub use mixer::{
+    AttentionConfig, DeltaShape, HybridConfig, IndexerConfig, LatentConfig, Mixer, QkNorm, StateSpaceShape,
+};
+pub use relative::{RelativeKind, RelativePositions};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
 pub use shard::ShardError;
 pub use stage::{Stage, StageError};
@@ -39,12 +43,18 @@ pub struct DecoderConfig {
     pub normalizes_embeddings: bool,
     /// Embeddings that an encoder adds, and the norm after it; `None`: nothing.
     pub encoder: Option<EncoderEmbedding>,
+    /// Scores of attention by the distance of two tokens, of an encoder; `None`: there are none.
+    pub relative: Option<RelativePositions>,
     /// Kind of the norms of rows.
     pub norm_kind: NormKind,
     /// Whether there is a norm after the last layer.
     pub has_final_norm: bool,
     /// Whether the first layer's mixer has no norm before it (ModernBERT norms embeddings instead).
     pub lacks_first_norm: bool,
+    /// Whether the feed-forward block of a layer reads the residual stream before the mixer has changed it,
+    /// through the same norm, so that both are added to it (Cohere). There are no norms after blocks then,
+    /// and `residual_scale` is 1.
+    pub is_parallel: bool,
     /// Whether feed-forward networks have gates.
     pub has_gates: bool,
     /// Elements of further embeddings of each token for each layer (Gemma 3n and 4); `None`: there are none.
@@ -59,6 +69,8 @@ pub struct DecoderConfig {
     pub logits_softcap: Option<f32>,
     /// Norms around mixer and feed-forward.
     pub norms: NormPlacement,
+    /// Factors of the gates of dense feed-forward networks before their activation, and of their results.
+    pub mlp_scales: [f32; 2],
     /// The feed-forward's activation.
     pub activation: Activation,
     /// Width of the vector that routed experts work on, between a projection to it and one back; where
@@ -108,9 +120,11 @@ impl DecoderConfig {
             embedding_scale: 1.0,
             normalizes_embeddings: false,
             encoder: None,
+            relative: None,
             norm_kind: NormKind::RootMeanSquare,
             has_final_norm: true,
             lacks_first_norm: false,
+            is_parallel: false,
             has_gates: true,
             per_layer_width: None,
             has_layer_scalars: false,
@@ -118,6 +132,7 @@ impl DecoderConfig {
             logits_scale: 1.0,
             logits_softcap: None,
             norms: NormPlacement::Pre,
+            mlp_scales: [1.0; 2],
             activation: Activation::Silu,
             expert_size: None,
             ropes: Vec::new(),
@@ -161,9 +176,20 @@ impl DecoderConfig {
         self.layers.iter_mut().filter_map(LayerConfig::attention_mut)
     }
 
-    /// Shapes of the keys and values of each layer that has some of its own.
+    /// Shapes of the keys and values of each layer that has some of its own, and of the keys of indexers.
     pub fn cache_shapes(&self) -> impl Iterator<Item = AttentionShape> {
-        self.layers.iter().filter_map(|layer| layer.mixer.cache_shape())
+        let of_layers = self.layers.iter().filter_map(|layer| layer.mixer.cache_shape());
+        of_layers.chain(self.index_shapes())
+    }
+
+    /// Shapes of the keys of indexers, in the order of their places in the cache behind those of the layers.
+    pub fn index_shapes(&self) -> impl Iterator<Item = AttentionShape> {
+        self.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Latent(latent) => {
+                latent.indexer.filter(|indexer| indexer.cache_idx.is_some()).map(|indexer| indexer.shape())
+            }
+            _ => None,
+        })
     }
 
     /// Gives each layer with attention a sliding window or none.
@@ -195,12 +221,18 @@ pub struct LayerConfig {
 impl LayerConfig {
     /// Its attention; `None` where another mixer takes its place.
     pub fn attention(&self) -> Option<&AttentionConfig> {
-        if let Mixer::Attention(attention) = &self.mixer { Some(attention) } else { None }
+        match &self.mixer {
+            Mixer::Attention(attention) | Mixer::Hybrid(HybridConfig { attention, .. }) => Some(attention),
+            _ => None,
+        }
     }
 
     /// Its attention, to change it.
     pub fn attention_mut(&mut self) -> Option<&mut AttentionConfig> {
-        if let Mixer::Attention(attention) = &mut self.mixer { Some(attention) } else { None }
+        match &mut self.mixer {
+            Mixer::Attention(attention) | Mixer::Hybrid(HybridConfig { attention, .. }) => Some(attention),
+            _ => None,
+        }
     }
 }
 
@@ -274,12 +306,19 @@ pub struct RoutingGroups {
 }
 
 /// Scores by the logits of a router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RoutingScore {
     /// Softmax over all experts.
     Softmax,
     /// The sigmoid of each.
     Sigmoid,
+    /// SparseMixer (arXiv:2409.12136) without its noise: experts are chosen by their logits, the best first.
+    /// The weight of each is its softmax among those experts that are left and near it: whose distance to the
+    /// best logit `b` is at most `2 * jitter * max(|logit|, b)`. Neither biases nor groups go with it.
+    SparseMixer {
+        /// Half of the relative distance.
+        jitter: f32,
+    },
 }
 
 impl Routing {
@@ -295,6 +334,11 @@ impl Routing {
             has_expert_scales: false,
             scales_inputs: false,
         }
+    }
+
+    /// Choice of one expert after the other by SparseMixer.
+    pub fn sparse_mixer(n_used: usize, jitter: f32) -> Self {
+        Self { score: RoutingScore::SparseMixer { jitter }, ..Self::softmax(n_used, false) }
     }
 
     /// Scores by the sigmoid of each expert.

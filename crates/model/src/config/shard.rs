@@ -1,7 +1,7 @@
 //! A decoder that is divided over devices layer by layer (tensor parallelism): which part of its heads and
 //! widths one of them has. Does not know how tensors are cut and sums are exchanged.
 
-use super::{AttentionConfig, DecoderConfig, FeedForward, LatentConfig, Mixer, QkNorm};
+use super::{AttentionConfig, DecoderConfig, FeedForward, HybridConfig, LatentConfig, Mixer, QkNorm};
 
 /// Reason why a decoder cannot be divided over so many devices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +51,9 @@ impl DecoderConfig {
         for (layer_idx, layer) in shard.layers.iter_mut().enumerate() {
             let part = Part { layer_idx, n_ranks };
             match &mut layer.mixer {
-                Mixer::Attention(attention) => part.divide_attention(attention)?,
+                Mixer::Attention(attention) | Mixer::Hybrid(HybridConfig { attention, .. }) => {
+                    part.divide_attention(attention)?;
+                }
                 Mixer::Latent(LatentConfig { n_heads, .. }) => part.divide(n_heads, "query heads")?,
                 Mixer::ShortConv { .. } | Mixer::GatedDelta(_) | Mixer::StateSpace(_) | Mixer::None => {}
             }

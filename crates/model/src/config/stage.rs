@@ -41,6 +41,12 @@ pub enum StageError {
         /// The family of the decoder.
         family: &'static str,
     },
+    /// Keys of indexers are in the cache behind those of all layers.
+    #[error("the layers of {family} choose positions, so they cannot be divided")]
+    ChosenPositions {
+        /// The family of the decoder.
+        family: &'static str,
+    },
     /// A layer reads the keys and values of a layer in an earlier stage.
     #[error("layer {layer_idx} reads the keys of layer {kv_layer_idx}, which is in an earlier stage")]
     SharedKeys {
@@ -87,6 +93,9 @@ impl Stage {
         let has_all = self.embeds && layers == (0..n_layers);
         if config.per_layer_width.is_some() && !has_all && !layers.is_empty() {
             return Err(StageError::EmbeddingsForLayers { family: config.family });
+        }
+        if config.index_shapes().next().is_some() && !has_all {
+            return Err(StageError::ChosenPositions { family: config.family });
         }
         for layer_idx in layers.clone() {
             let attention = config.layers[layer_idx].attention();

@@ -87,6 +87,7 @@ impl ExpertsScratch {
                 RoutingScore::Sigmoid => {
                     self.scores.iter_mut().for_each(|score| *score = 1.0 / (1.0 + (-*score).exp()));
                 }
+                RoutingScore::SparseMixer { .. } => {}
             }
             self.free.clear();
             self.free.extend(self.scores.iter().copied().enumerate());
@@ -99,8 +100,12 @@ impl ExpertsScratch {
             let first = self.chosen.len();
             for _ in 0..routing.n_used {
                 let best = self.best();
+                let near = match routing.score {
+                    RoutingScore::SparseMixer { jitter } => Some(self.weight_among_near(best, jitter)),
+                    RoutingScore::Softmax | RoutingScore::Sigmoid => None,
+                };
                 let (expert_idx, _) = self.free.remove(best);
-                self.chosen.push((expert_idx, self.scores[expert_idx]));
+                self.chosen.push((expert_idx, near.unwrap_or(self.scores[expert_idx])));
             }
             let chosen = &mut self.chosen[first..];
             if routing.normalize {
@@ -144,6 +149,15 @@ impl ExpertsScratch {
         let better =
             |best: usize, other: usize| if self.free[other].1 > self.free[best].1 { other } else { best };
         (0..self.free.len()).reduce(better).expect("no more experts are used than there are")
+    }
+
+    /// The softmax of the best expert among those that are not chosen yet and near it
+    /// ([`RoutingScore::SparseMixer`]).
+    fn weight_among_near(&self, best: usize, jitter: f32) -> f32 {
+        let most = self.free[best].1;
+        let is_far = |logit: f32| (most - logit) / logit.abs().max(most) > 2.0 * jitter;
+        let near = self.free.iter().map(|(_, logit)| *logit).filter(|logit| !is_far(*logit));
+        1.0 / near.map(|logit| (logit - most).exp()).sum::<f32>()
     }
 
     /// Sorts the rows by expert; those of one expert stay in order.

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use throng_kernels::attention::{KvLayer, NewKv, QueryBatch, attention};
+use throng_kernels::attention::{
+    IndexBatch, KvLayer, NewKv, QueryBatch, attention, attention_at, choose_positions,
+};
 use throng_kernels::low_rank::{LowRank, add_low_rank};
+use throng_kernels::relative::{RelativeBatch, relative_attention};
 use throng_kernels::rows;
 
 use super::heads::copy_heads;
@@ -11,8 +14,8 @@ use super::{CpuBackend, CpuBatch, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
-    AttentionQueries, AttentionShape, Columns, DeviceOps, Expert, GatedMlp, HeadColumns, Norm, Router,
-    RowGroups, Scratch,
+    AttentionQueries, AttentionShape, Columns, DeviceOps, Expert, GatedMlp, HeadColumns, IndexQueries, Norm,
+    RelativeScores, Router, RowGroups, Scratch,
 };
 use crate::config::{Activation, RopeStyle};
 
@@ -49,6 +52,10 @@ impl DeviceOps for CpuBackend {
 
     fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
         let stride = x.cols();
+        if let Some(bias) = norm.bias {
+            let gains = (norm.gain.as_slice(), bias.as_slice());
+            return rows::layer_norm_groups(x.as_mut_slice(), stride, columns, gains, norm.eps, &self.pool);
+        }
         rows::norm_groups(x.as_mut_slice(), stride, columns, norm.gain, norm.eps, &self.pool);
     }
 
@@ -162,17 +169,68 @@ impl DeviceOps for CpuBackend {
         AttentionQueries { qkv, shape, sinks }: AttentionQueries<'_, Self>,
         out: &mut HostTensor,
     ) {
-        let queries = QueryBatch {
+        let queries = query_batch(batch, qkv, sinks);
+        let layer = cache[layer_idx].as_ref().expect("the layer has keys and values of its own");
+        attention(shape, layer, &queries, out.as_mut_slice(), &self.pool);
+    }
+
+    fn choose_positions(
+        &mut self,
+        cache: &Vec<Option<KvLayer>>,
+        cache_idx: usize,
+        batch: &CpuBatch,
+        IndexQueries { qkv, weights, shape }: IndexQueries<'_, Self>,
+        chosen: &mut HostTensor,
+    ) {
+        let queries = IndexBatch {
+            rows: qkv.as_slice(),
+            stride: qkv.cols(),
+            weights: weights.as_slice(),
+            n_heads: shape.n_heads,
+            spans: &batch.input.spans,
+            blocks: &batch.input.blocks,
+            n_chosen: chosen.cols(),
+        };
+        let layer = cache[cache_idx].as_ref().expect("the indexer has keys of its own");
+        choose_positions(&queries, layer, chosen.as_mut_slice(), &self.pool);
+    }
+
+    fn attention_at(
+        &mut self,
+        cache: &Vec<Option<KvLayer>>,
+        layer_idx: usize,
+        batch: &CpuBatch,
+        AttentionQueries { qkv, shape, sinks }: AttentionQueries<'_, Self>,
+        chosen: &HostTensor,
+        out: &mut HostTensor,
+    ) {
+        let queries = query_batch(batch, qkv, sinks);
+        let layer = cache[layer_idx].as_ref().expect("the layer has keys and values of its own");
+        let chosen = (chosen.as_slice(), chosen.cols());
+        attention_at(shape, layer, &queries, chosen, out.as_mut_slice(), &self.pool);
+    }
+
+    fn relative_attention(
+        &mut self,
+        batch: &CpuBatch,
+        AttentionQueries { qkv, shape, .. }: AttentionQueries<'_, Self>,
+        relative: RelativeScores<'_, Self>,
+        out: &mut HostTensor,
+    ) {
+        let batch = RelativeBatch {
             rows: qkv.as_slice(),
             stride: qkv.cols(),
             spans: &batch.input.spans,
-            blocks: &batch.input.blocks,
-            ends: &batch.input.ends,
-            sinks: sinks.map(Vec::as_slice),
-            shared_prefixes: &batch.shared_prefixes,
+            n_heads: shape.n_heads,
+            head_dim: shape.head_dim,
+            scale: shape.scale,
+            buckets: &relative.positions.buckets,
+            n_buckets: relative.positions.n_buckets,
+            bias: relative.bias.map(Vec::as_slice),
+            of_queries: relative.of_queries.map(HostTensor::as_slice),
+            of_keys: relative.of_keys.map(HostTensor::as_slice),
         };
-        let layer = cache[layer_idx].as_ref().expect("the layer has keys and values of its own");
-        attention(shape, layer, &queries, out.as_mut_slice(), &self.pool);
+        relative_attention(&batch, out.as_mut_slice(), &self.pool);
     }
 
     fn add(&mut self, x: &mut HostTensor, y: &HostTensor, multiplier: f32) {
@@ -236,6 +294,10 @@ impl DeviceOps for CpuBackend {
         }
     }
 
+    fn scale_columns(&mut self, x: &mut HostTensor, columns: Columns, scale: f32) {
+        self.each_row(x, |_, row| row[columns.first..columns.end()].iter_mut().for_each(|x| *x *= scale));
+    }
+
     fn scale_and_cap(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {
         if scale != 1.0 {
             rows::scale(x.as_mut_slice(), scale, &self.pool);
@@ -243,5 +305,17 @@ impl DeviceOps for CpuBackend {
         if let Some(cap) = softcap {
             rows::softcap(x.as_mut_slice(), cap, &self.pool);
         }
+    }
+}
+
+fn query_batch<'a>(batch: &'a CpuBatch, qkv: &'a HostTensor, sinks: Option<&'a Vec<f32>>) -> QueryBatch<'a> {
+    QueryBatch {
+        rows: qkv.as_slice(),
+        stride: qkv.cols(),
+        spans: &batch.input.spans,
+        blocks: &batch.input.blocks,
+        ends: &batch.input.ends,
+        sinks: sinks.map(Vec::as_slice),
+        shared_prefixes: &batch.shared_prefixes,
     }
 }

@@ -1,6 +1,7 @@
 //! The attention of a layer, with adapters or without. Does not know feed-forward blocks and other mixers.
 
 use super::heads::prepare_heads;
+use super::relative::attend_relatively;
 use super::weights::{AttentionWeights, LayerWeights};
 use super::{LayerAdapters, Workspace, add_output, adds_directly, norm, post_norm};
 use crate::adapter::LayerAdapter;
@@ -23,7 +24,7 @@ pub(super) struct HeadBuffers<B: Backend> {
     /// Queries, keys and values.
     pub(super) qkv: B::Buffer,
     /// The output of attention, `[tokens, n_heads * head_dim]`.
-    attended: B::Buffer,
+    pub(super) attended: B::Buffer,
     /// Logits of the sigmoid that the output is multiplied with, in a model that has it; of the same shape.
     gates: B::Buffer,
 }
@@ -80,12 +81,20 @@ pub(super) fn attend<B: Backend>(
     project(backend, config, attention, ((weights, of_attention), adapters), ws);
     prepare_heads(backend, attention, of_attention, config.norm_eps, ws);
     let buffers = ws.attention.of(attention);
-    if attention.kv_layer_idx.is_none() {
-        backend.store_kv(cache, layer_idx, &ws.batch, &buffers.qkv, &shape);
+    match (&config.relative, &of_attention.relative, &mut ws.relative) {
+        (Some(positions), Some(weights), Some(scores)) => {
+            attend_relatively(backend, &ws.batch, &shape, (positions, weights), scores, buffers);
+        }
+        _ => {
+            if attention.kv_layer_idx.is_none() {
+                backend.store_kv(cache, layer_idx, &ws.batch, &buffers.qkv, &shape);
+            }
+            let kv_layer_idx = attention.kv_layer_idx.unwrap_or(layer_idx);
+            let sinks = of_attention.sinks.as_ref();
+            let queries = AttentionQueries { qkv: &buffers.qkv, shape: &shape, sinks };
+            backend.attention(cache, kv_layer_idx, &ws.batch, queries, &mut buffers.attended);
+        }
     }
-    let kv_layer_idx = attention.kv_layer_idx.unwrap_or(layer_idx);
-    let queries = AttentionQueries { qkv: &buffers.qkv, shape: &shape, sinks: of_attention.sinks.as_ref() };
-    backend.attention(cache, kv_layer_idx, &ws.batch, queries, &mut buffers.attended);
     if let Some(gate) = &of_attention.gate {
         let input = match norm(config, &weights.pre_mixer_norm) {
             None => &ws.residual,

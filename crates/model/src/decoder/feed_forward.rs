@@ -4,10 +4,11 @@
 use super::experts::mix_experts;
 use super::weights::{FeedForwardWeights, LayerWeights};
 use super::{LayerAdapters, Workspace, add_output, adds_directly, norm, post_norm};
-use crate::backend::{Backend, GatedMlp, MlpScratch, Norm};
+use crate::backend::{Backend, Columns, GatedMlp, MlpScratch, Norm};
 use crate::config::{Activation, DecoderConfig, FeedForward, LayerConfig};
 
-/// The feed-forward block of a layer.
+/// The feed-forward block of a layer. Where it is parallel to the mixer, its result is left in the output
+/// buffer.
 pub(super) fn feed_forward<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
@@ -20,12 +21,14 @@ pub(super) fn feed_forward<B: Backend>(
         (norm(config, &weights.pre_feed_forward_norm), post_norm(config, &weights.post_feed_forward_norm));
     let (activation, scratch) = (config.activation, &mut ws.scratch);
     match (&weights.feed_forward, layer.feed_forward) {
-        (FeedForwardWeights::Dense(mlp), _) if adapters.any(|l| &l.gate_up) || adapters.any(|l| &l.down) => {
+        (FeedForwardWeights::Dense(mlp), _)
+            if adapters.any(|l| &l.gate_up) || adapters.any(|l| &l.down) || config.mlp_scales != [1.0; 2] =>
+        {
             let mlp = Mlp { weights: mlp, activation, norm: pre_norm };
             return adapted_mlp(backend, config, mlp, adapters, post_norm, ws);
         }
         (FeedForwardWeights::Dense(mlp), _) => {
-            if adds_directly(config, post_norm) {
+            if !config.is_parallel && adds_directly(config, post_norm) {
                 return backend.gated_mlp_add(pre_norm, mlp, activation, scratch, &mut ws.residual);
             }
             backend.gated_mlp(&ws.residual, pre_norm, mlp, activation, scratch, &mut ws.output);
@@ -39,7 +42,9 @@ pub(super) fn feed_forward<B: Backend>(
             unreachable!("weights are loaded by the configuration")
         }
     }
-    add_output(backend, config, post_norm, ws);
+    if !config.is_parallel {
+        add_output(backend, config, post_norm, ws);
+    }
 }
 
 /// A gated network and what comes before it.
@@ -49,8 +54,8 @@ struct Mlp<'a, B: Backend> {
     norm: Option<Norm<'a, B>>,
 }
 
-/// A gated network of single operations, with adapters between them. Fusions have the bits of the operations
-/// that they consist of, so rows without an adapter come out as they do alone.
+/// A gated network of single operations, with adapters and factors between them. Fusions have the bits of the
+/// operations that they consist of, so rows without an adapter come out as they do alone.
 fn adapted_mlp<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
@@ -77,9 +82,13 @@ fn adapted_mlp<B: Backend>(
     };
     backend.matmul(input, &gate_up.weight, gate_up.bias.as_ref(), gates);
     adapters.add(backend, input, |layer| &layer.gate_up, gates);
+    let [gate_scale, scale] = config.mlp_scales;
+    if gate_scale != 1.0 {
+        backend.scale_columns(gates, Columns { first: 0, n_groups: 1, width: *width }, gate_scale);
+    }
     backend.glu(gates, activation, hidden);
     let (weight, bias) = (&down.weight, down.bias.as_ref());
-    if adds_directly(config, post_norm) {
+    if !config.is_parallel && adds_directly(config, post_norm) && scale == 1.0 {
         backend.matmul_add(hidden, weight, bias, &mut ws.scratch, &mut ws.residual);
         adapters.add(backend, hidden, |layer| &layer.down, &mut ws.residual);
         ws.scratch.mlps.push(scratch);
@@ -88,6 +97,11 @@ fn adapted_mlp<B: Backend>(
     backend.matmul(hidden, weight, bias, &mut ws.output);
     backend.all_reduce(&mut ws.output);
     adapters.add(backend, hidden, |layer| &layer.down, &mut ws.output);
+    if scale != 1.0 {
+        backend.scale_and_cap(&mut ws.output, scale, None);
+    }
     ws.scratch.mlps.push(scratch);
-    add_output(backend, config, post_norm, ws);
+    if !config.is_parallel {
+        add_output(backend, config, post_norm, ws);
+    }
 }

@@ -13,7 +13,7 @@ pub(super) fn prepare_heads<B: Backend>(
     eps: f32,
     ws: &mut Workspace<B>,
 ) {
-    let norms_last = attention.qk_norm == QkNorm::PlainAfterRope;
+    let norms_last = matches!(attention.qk_norm, QkNorm::PlainAfterRope | QkNorm::PerHeadAfterRope);
     if !norms_last {
         norm_heads(backend, attention, weights, eps, ws);
     }
@@ -22,6 +22,10 @@ pub(super) fn prepare_heads<B: Backend>(
     {
         let values = Columns::of_values(&attention.shape());
         backend.norm_columns(&mut ws.attention.of(attention).qkv, values, Norm::rms(gain, eps));
+    }
+    if attention.value_scale != 1.0 {
+        let values = Columns::of_values(&attention.shape());
+        backend.scale_columns(&mut ws.attention.of(attention).qkv, values, attention.value_scale);
     }
     rotate_heads(backend, attention, ws);
     if norms_last {
@@ -43,9 +47,10 @@ fn norm_heads<B: Backend>(
     if attention.qk_norm == QkNorm::WholeWidth {
         (queries, keys) = (one_group(queries), one_group(keys));
     }
-    backend.norm_columns(qkv, queries, Norm::rms(&norms.query, eps));
+    let [of_queries, of_keys] = norms.biases.each_ref().map(Option::as_ref);
+    backend.norm_columns(qkv, queries, Norm { gain: &norms.query, bias: of_queries, eps });
     if attention.kv_layer_idx.is_none() {
-        backend.norm_columns(qkv, keys, Norm::rms(&norms.key, eps));
+        backend.norm_columns(qkv, keys, Norm { gain: &norms.key, bias: of_keys, eps });
     }
 }
 

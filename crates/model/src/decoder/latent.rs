@@ -2,6 +2,7 @@
 //! key and value of all heads, and matrices that would make keys and values of it multiply queries and
 //! outputs instead. Does not know other mixers.
 
+use super::indexer::choose_positions;
 use super::weights::{LatentQuery, LatentWeights, LayerWeights};
 use super::{Workspace, add_output, adds_directly, norm, post_norm};
 use crate::backend::{AttentionQueries, Backend, BackendError, Columns, HeadColumns, Norm};
@@ -50,6 +51,11 @@ impl<B: Backend> LatentBuffers<B> {
         }))
     }
 
+    /// The vector that queries are made of, normed.
+    pub(super) fn compressed(&self) -> &B::Buffer {
+        &self.compressed
+    }
+
     pub(super) fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
         let Self { compressed, query, key, absorbed, attended, values } = self;
         for buffer in [compressed, query, key, absorbed, attended, values] {
@@ -70,12 +76,21 @@ pub(super) fn attend_latent<B: Backend>(
 ) {
     let shape = latent.shape();
     set_queries(backend, config, latent, (weights, of_latent), ws);
+    if let (Some(indexer), Some(of_indexer)) = (&latent.indexer, &of_latent.indexer) {
+        choose_positions(backend, cache, (latent, indexer), (weights, of_indexer), ws);
+    }
     let buffers = ws.latent.as_mut().expect("a model with latent attention has its buffers");
     let heads = Columns { first: 0, n_groups: latent.n_heads + 1, width: latent.key_dim() };
     backend.rope(&mut buffers.absorbed, &ws.batch, &ws.ropes, latent.rope_idx, heads, latent.rope_style);
     backend.store_kv(cache, layer_idx, &ws.batch, &buffers.absorbed, &shape);
     let queries = AttentionQueries { qkv: &buffers.absorbed, shape: &shape, sinks: None };
-    backend.attention(cache, layer_idx, &ws.batch, queries, &mut buffers.attended);
+    match ws.indexer.as_ref().filter(|_| latent.indexer.is_some()) {
+        None => backend.attention(cache, layer_idx, &ws.batch, queries, &mut buffers.attended),
+        Some(indexer) => {
+            let (chosen, out) = (&indexer.chosen, &mut buffers.attended);
+            backend.attention_at(cache, layer_idx, &ws.batch, queries, chosen, out);
+        }
+    }
     let from = HeadColumns { first: 0, stride: latent.rank };
     let to = HeadColumns { first: 0, stride: latent.value_dim };
     backend.matmul_heads(&buffers.attended, from, &of_latent.values, &mut buffers.values, to);

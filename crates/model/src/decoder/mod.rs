@@ -6,9 +6,13 @@ mod encoder;
 mod experts;
 mod feed_forward;
 mod heads;
+mod hybrid;
+mod indexer;
 mod latent;
+mod mixers;
 mod per_layer;
 mod recurrent;
+mod relative;
 pub mod weights;
 
 use std::ops::Range;
@@ -19,16 +23,19 @@ use throng_core::scheduling::batch::SlotCopy;
 use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{Backend, BackendError, Columns, DeviceMemory, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
-use crate::config::{DecoderConfig, FeedForward, Mixer, NormPlacement, Stage};
+use crate::config::{DecoderConfig, FeedForward, NormPlacement, Stage};
 use crate::state_cache::StateLayout;
 
-use attention::{AttentionBuffers, attend};
+use attention::AttentionBuffers;
 use encoder::{Lookup, embed_segments};
 use feed_forward::feed_forward;
-use latent::{LatentBuffers, attend_latent};
+use indexer::IndexerBuffers;
+use latent::LatentBuffers;
+use mixers::mix_tokens;
 use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
-use recurrent::{RecurrentBuffers, run_recurrent};
-use weights::{DecoderWeights, MixerWeights, NormWeights};
+use recurrent::RecurrentBuffers;
+use relative::RelativeBuffers;
+use weights::{DecoderWeights, NormWeights};
 
 /// A model on a device, or a [`Stage`](crate::config::Stage) of it, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
@@ -69,7 +76,9 @@ struct Workspace<B: Backend> {
     output: B::Buffer,
     attention: AttentionBuffers<B>,
     recurrent: RecurrentBuffers<B>,
+    relative: Option<RelativeBuffers<B>>,
     latent: Option<LatentBuffers<B>>,
+    indexer: Option<IndexerBuffers<B>>,
     per_layer: Option<PerLayerBuffers<B>>,
     routed: Option<Routed<B>>,
     /// Residual rows whose logits are wanted, `[logit rows, hidden]`.
@@ -220,22 +229,16 @@ impl<B: Backend> Decoder<B> {
             if let Some(observe) = &mut observe {
                 observe(backend, layer_idx, &ws.residual);
             }
-            match (&layer.mixer, &weights.mixer) {
-                (Mixer::Attention(attention), MixerWeights::Attention(of_attention)) => {
-                    let weights = (weights, of_attention);
-                    attend(backend, cache, config, attention, (weights, adapters), ws);
-                }
-                (_, MixerWeights::Recurrent(recurrent)) => {
-                    run_recurrent(backend, config, &layer.mixer, layer_idx, weights, recurrent, ws);
-                }
-                (_, MixerWeights::None) => {}
-                (Mixer::Latent(latent), MixerWeights::Latent(of_latent)) => {
-                    let weights = (weights, of_latent);
-                    attend_latent(backend, cache, config, latent, layer_idx, weights, ws);
-                }
-                _ => unreachable!("weights are loaded by the configuration"),
+            let reads_first = config.is_parallel && layer.feed_forward != FeedForward::None;
+            if reads_first {
+                feed_forward(backend, config, layer, weights, adapters, ws);
             }
-            feed_forward(backend, config, layer, weights, adapters, ws);
+            mix_tokens(backend, cache, config, layer, (weights, adapters), ws);
+            match reads_first {
+                // Mixers that are added to the residual stream directly leave the output buffer as it is.
+                true => backend.add(&mut ws.residual, &ws.output, 1.0),
+                false => feed_forward(backend, config, layer, weights, adapters, ws),
+            }
             if let Some(per_layer) = &weights.per_layer {
                 add_per_layer(backend, config, layer_idx, per_layer, ws);
             }
@@ -273,10 +276,11 @@ impl<B: Backend> Decoder<B> {
         }
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted, &mut ws.wanted);
         let output = head.output.as_ref().unwrap_or_else(|| self.weights.embedding_table());
+        let bias = head.bias.as_ref();
         match norm(config, &head.norm) {
-            None => backend.matmul(&ws.wanted, output, None, &mut ws.logits),
+            None => backend.matmul(&ws.wanted, output, bias, &mut ws.logits),
             Some(norm) => {
-                backend.norm_matmul(&ws.wanted, norm, output, None, &mut ws.scratch, &mut ws.logits)
+                backend.norm_matmul(&ws.wanted, norm, output, bias, &mut ws.scratch, &mut ws.logits)
             }
         }
         if config.logits_scale != 1.0 || config.logits_softcap.is_some() {
@@ -433,7 +437,9 @@ impl<B: Backend> Workspace<B> {
             output: backend.buffer(max_tokens, hidden)?,
             attention: AttentionBuffers::new(backend, config, max_tokens)?,
             recurrent: RecurrentBuffers::new(backend, config, max_tokens, &states)?,
+            relative: RelativeBuffers::new(backend, config, max_tokens)?,
             latent: LatentBuffers::new(backend, config, max_tokens)?,
+            indexer: IndexerBuffers::new(backend, config, max_tokens)?,
             per_layer: PerLayerBuffers::new(backend, config, max_tokens)?,
             routed,
             wanted: backend.buffer(max_logit_rows, hidden)?,
@@ -444,8 +450,14 @@ impl<B: Backend> Workspace<B> {
     fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
         self.attention.set_rows(backend, n_rows);
         self.recurrent.set_rows(backend, n_rows);
+        if let Some(relative) = &mut self.relative {
+            relative.set_rows(backend, n_rows);
+        }
         if let Some(latent) = &mut self.latent {
             latent.set_rows(backend, n_rows);
+        }
+        if let Some(indexer) = &mut self.indexer {
+            indexer.set_rows(backend, n_rows);
         }
         if let Some(per_layer) = &mut self.per_layer {
             per_layer.set_rows(backend, n_rows);

@@ -166,8 +166,16 @@ fn classifier(
     let path = folder.join("config.json");
     let mut pooling = Pooling::First;
     let layers = match config.family {
-        "bert" => vec![HeadLayer::new("pooler.dense", HeadActivation::Tanh), linear("classifier")],
-        "xlm-roberta" => {
+        "bert" | "gte" => vec![HeadLayer::new("pooler.dense", HeadActivation::Tanh), linear("classifier")],
+        "deberta-v2" => {
+            if let Some(other) = config_json.get("pooler_hidden_act").filter(|name| *name != "gelu") {
+                let reason =
+                    format!("the activation {} is not supported (gelu)", shorten(&other.to_string()));
+                return Err(malformed(&path, reason));
+            }
+            vec![HeadLayer::new("pooler.dense", HeadActivation::Gelu), linear("classifier")]
+        }
+        "xlm-roberta" | "mpnet" => {
             vec![HeadLayer::new("classifier.dense", HeadActivation::Tanh), linear("classifier.out_proj")]
         }
         "modernbert" => {

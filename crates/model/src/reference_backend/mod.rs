@@ -2,8 +2,10 @@
 //! keys and values in f32 whatever type is asked for. Activations are never rounded, so its results differ
 //! from exact arithmetic by float rounding only. It has no fusions and is not meant to be fast.
 
+mod chosen;
 mod experts;
 mod recurrent;
+mod relative;
 mod routing;
 
 use std::ops::Range;
@@ -16,7 +18,8 @@ use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
     AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Capability, Columns, DeviceMemory,
-    DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, Norm, Router, RowGroups,
+    DeviceOps, Expert, HeadColumns, IndexQueries, LowRankPart, MatrixRole, Norm, RelativeScores, Router,
+    RowGroups,
 };
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, RopeTable};
@@ -217,6 +220,15 @@ impl DeviceOps for ReferenceBackend {
 
     fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
         let mut normed = vec![0.0; columns.width];
+        if let Some(bias) = norm.bias {
+            let mut groups = (0..columns.n_groups).cycle();
+            return for_each_group(x, columns, |_, group| {
+                let at = groups.next().expect("a cycle") * columns.width;
+                let (gain, bias) = (&norm.gain[at..][..columns.width], &bias[at..][..columns.width]);
+                reference::layer_norm(group, gain, bias, norm.eps, &mut normed);
+                group.copy_from_slice(&normed);
+            });
+        }
         for_each_group(x, columns, |_, group| {
             reference::rms_norm(group, norm.gain, norm.eps, &mut normed);
             group.copy_from_slice(&normed);
@@ -323,6 +335,39 @@ impl DeviceOps for ReferenceBackend {
         }
     }
 
+    fn choose_positions(
+        &mut self,
+        cache: &ReferenceKvCache,
+        cache_idx: usize,
+        batch: &BatchInput,
+        queries: IndexQueries<'_, Self>,
+        chosen: &mut HostTensor,
+    ) {
+        chosen::choose(&cache.layers[cache_idx], batch, queries, chosen);
+    }
+
+    fn attention_at(
+        &mut self,
+        cache: &ReferenceKvCache,
+        layer_idx: usize,
+        batch: &BatchInput,
+        queries: AttentionQueries<'_, Self>,
+        chosen: &HostTensor,
+        out: &mut HostTensor,
+    ) {
+        chosen::attend(&cache.layers[layer_idx], batch, queries, chosen, out);
+    }
+
+    fn relative_attention(
+        &mut self,
+        batch: &BatchInput,
+        queries: AttentionQueries<'_, Self>,
+        relative: RelativeScores<'_, Self>,
+        out: &mut HostTensor,
+    ) {
+        relative::attend(batch, queries, relative, out);
+    }
+
     fn glu(&mut self, gate_up: &HostTensor, activation: Activation, out: &mut HostTensor) {
         for row_idx in 0..gate_up.n_rows() {
             glu_row(gate_up.row(row_idx), activation, out.row_mut(row_idx));
@@ -404,6 +449,10 @@ impl DeviceOps for ReferenceBackend {
         for (i, &token_idx) in batch.logit_tokens[wanted].iter().enumerate() {
             out.row_mut(i).copy_from_slice(x.row(token_idx as usize));
         }
+    }
+
+    fn scale_columns(&mut self, x: &mut HostTensor, columns: Columns, scale: f32) {
+        for_each_group(x, columns, |_, group| reference::scale(group, scale));
     }
 
     fn scale_and_cap(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {

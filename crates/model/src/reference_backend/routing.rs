@@ -4,7 +4,7 @@ use throng_kernels::reference;
 
 use super::ReferenceBackend;
 use crate::backend::Router;
-use crate::config::{RoutingGroups, RoutingScore};
+use crate::config::{Routing, RoutingGroups, RoutingScore};
 
 /// The experts of one row with their weights, in increasing order of expert.
 pub(super) fn route(
@@ -13,6 +13,7 @@ pub(super) fn route(
 ) -> Vec<(usize, f32)> {
     let mut scores = logits.row(row_idx).to_vec();
     match routing.score {
+        RoutingScore::SparseMixer { jitter } => return mix_sparsely(&scores, routing, jitter),
         RoutingScore::Softmax => reference::softmax(&mut scores),
         RoutingScore::Sigmoid => scores.iter_mut().for_each(|score| *score = 1.0 / (1.0 + (-*score).exp())),
     }
@@ -33,6 +34,28 @@ pub(super) fn route(
         scores[expert_idx] / sum * scale * routing.scale
     };
     chosen.into_iter().map(|expert_idx| (expert_idx, weight(expert_idx))).collect()
+}
+
+/// One expert after the other, each with its probability among those left whose logits are not far from its
+/// own (arXiv:2409.12136).
+fn mix_sparsely(logits: &[f32], routing: &Routing, jitter: f32) -> Vec<(usize, f32)> {
+    let mut left = logits.to_vec();
+    let mut chosen = Vec::new();
+    for _ in 0..routing.n_used {
+        let best = reference::top_k(&left, 1)[0] as usize;
+        let most = left[best];
+        let mut near = left.clone();
+        for logit in &mut near {
+            if (most - *logit) / logit.abs().max(most) > 2.0 * jitter {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        reference::softmax(&mut near);
+        chosen.push((best, near[best] * routing.scale));
+        left[best] = f32::NEG_INFINITY;
+    }
+    chosen.sort_unstable_by_key(|(expert_idx, _)| *expert_idx);
+    chosen
 }
 
 /// Experts outside the groups with the largest sums of their best experts (arXiv:2412.19437, 2.1.2) cannot be

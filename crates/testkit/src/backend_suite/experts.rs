@@ -11,6 +11,9 @@ use super::{Op, buffer, check_op, download, output, random};
 
 pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     for format in [Format::F32, Format::Q8_0, Format::Q4_K] {
+        for jitter in [0.01, 0.3] {
+            check_op(backends, &Experts::random(rng, format, Routing::sparse_mixer(2, jitter)));
+        }
         for normalize in [true, false] {
             let softmax = Routing::softmax(2, normalize);
             check_op(backends, &Experts::random(rng, format, softmax));

@@ -4,10 +4,12 @@
 //! A new backend's test is one call of [`check`].
 
 mod attention;
+mod chosen;
 mod experts;
 mod low_rank;
 mod matmul;
 mod recurrent;
+mod relative;
 mod rows;
 
 use fastrand::Rng;
@@ -45,6 +47,8 @@ pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
     experts::check_all(&mut backends, &mut rng);
     low_rank::check_all(&mut backends, &mut rng);
     attention::check_all(&mut backends, &mut rng);
+    chosen::check_all(&mut backends, &mut rng);
+    relative::check_all(&mut backends, &mut rng);
     recurrent::check_all(&mut backends, &mut rng);
 }
 

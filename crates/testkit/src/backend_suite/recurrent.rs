@@ -55,6 +55,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         (Mixer::GatedDelta(delta), 40),
         (Mixer::GatedDelta(DeltaShape { is_tiled: true, value_dim: 7, ..delta }), 40),
         (Mixer::StateSpace(space), 40),
+        (Mixer::StateSpace(StateSpaceShape { n_norm_groups: 0, ..space }), 40),
         (Mixer::StateSpace(StateSpaceShape { n_norm_groups: 1, time_limits: [0.5, 1.0], ..space }), 40),
     ] {
         for n_sequences in [1, 5] {

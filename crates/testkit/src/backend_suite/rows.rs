@@ -16,6 +16,7 @@ enum Kind {
     RmsNorm,
     LayerNorm,
     NormHeads,
+    LayerNormHeads,
     Rope(RopeStyle),
     Glu(Activation),
     /// The activation of a network without gates.
@@ -25,6 +26,7 @@ enum Kind {
     GateColumns,
     Gather,
     ScaleAndCap,
+    ScaleColumns,
 }
 
 struct RowOp {
@@ -41,6 +43,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         Kind::RmsNorm,
         Kind::LayerNorm,
         Kind::NormHeads,
+        Kind::LayerNormHeads,
         Kind::Rope(RopeStyle::HalfSplit),
         Kind::Rope(RopeStyle::Interleaved),
         Kind::Glu(Activation::Silu),
@@ -53,6 +56,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         Kind::GateColumns,
         Kind::Gather,
         Kind::ScaleAndCap,
+        Kind::ScaleColumns,
     ];
     for kind in kinds {
         for (n, cols) in [(1, 24), (5, 96), (13, 72), (33, 264)] {
@@ -113,6 +117,14 @@ impl Op for RowOp {
                 let gain = backend.vector(&self.gain[..12]).expect("there is memory");
                 backend.norm_columns(&mut x, self.heads(), Norm::rms(&gain, 1e-5));
             }
+            Kind::LayerNormHeads => {
+                let heads = self.heads();
+                let n = heads.n_groups * heads.width;
+                let [gain, bias] = [self.gain[..n].to_vec(), self.y[..n].to_vec()]
+                    .map(|values| backend.vector(&values).expect("there is memory"));
+                backend.norm_columns(&mut x, heads, Norm { gain: &gain, bias: Some(&bias), eps: 1e-5 });
+            }
+            Kind::ScaleColumns => backend.scale_columns(&mut x, self.heads(), 0.37),
             Kind::Rope(style) => {
                 let ropes = [RopeTable { amplitude: 9.0, ..Self::rope() }, Self::rope()];
                 let tables = backend.rope_tables(&ropes, 7 * self.n + 1).expect("there is memory");

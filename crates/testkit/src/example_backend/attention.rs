@@ -2,7 +2,7 @@
 
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_kernels::reference;
-use throng_model::backend::AttentionQueries;
+use throng_model::backend::{AttentionQueries, Columns, RelativeScores};
 use throng_model::batch_input::BatchInput;
 
 use super::{ExampleBackend, Rows};
@@ -49,6 +49,40 @@ pub(super) fn attend(
                     };
                     out.iter_mut().zip(value).for_each(|(out, v)| *out += weight * v);
                 }
+            }
+        }
+    }
+}
+
+/// Attention of every token over its whole sequence, with scores by distance.
+pub(super) fn attend_relatively(
+    batch: &BatchInput,
+    AttentionQueries { qkv, shape, .. }: AttentionQueries<'_, ExampleBackend>,
+    relative: RelativeScores<'_, ExampleBackend>,
+    out: &mut Rows,
+) {
+    let dim = shape.head_dim;
+    let [keys, values] = [Columns::of_keys(shape).first, Columns::of_values(shape).first];
+    let rows = |rows: &'_ Rows| rows.iter().map(<[f32]>::to_vec).collect::<Vec<_>>();
+    let (qkv, of_queries, of_keys) = (rows(qkv), relative.of_queries.map(rows), relative.of_keys.map(rows));
+    let mut out: Vec<&mut [f32]> = out.iter_mut().collect();
+    for span in &batch.spans {
+        for (i, head) in (0..span.n_rows).flat_map(|i| (0..shape.n_heads).map(move |head| (i, head))) {
+            let query = span.first_row + i;
+            let mut weights = Vec::new();
+            for j in 0..span.n_rows {
+                let key = span.first_row + j;
+                let place = head * relative.positions.n_buckets + relative.positions.bucket(i, j);
+                let mut score: f32 =
+                    (0..dim).map(|d| qkv[query][head * dim + d] * qkv[key][keys + head * dim + d]).sum();
+                score += of_queries.as_ref().map_or(0.0, |scores| scores[query][place]);
+                score += of_keys.as_ref().map_or(0.0, |scores| scores[key][place]);
+                weights.push(score * shape.scale + relative.bias.map_or(0.0, |bias| bias[place]));
+            }
+            reference::softmax(&mut weights);
+            for d in 0..dim {
+                let value = |j: usize| qkv[span.first_row + j][values + head * dim + d];
+                out[query][head * dim + d] = weights.iter().enumerate().map(|(j, w)| w * value(j)).sum();
             }
         }
     }

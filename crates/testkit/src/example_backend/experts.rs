@@ -20,6 +20,7 @@ pub(super) fn mix(
         match routing.score {
             RoutingScore::Softmax => reference::softmax(&mut weights),
             RoutingScore::Sigmoid => weights.iter_mut().for_each(|w| *w = 1.0 / (1.0 + (-*w).exp())),
+            RoutingScore::SparseMixer { jitter } => weigh_sparsely(&mut weights, routing.n_used, jitter),
         }
         let in_groups = in_best_groups(&weights, router);
         let biased = |e: usize| match in_groups[e] {
@@ -43,6 +44,20 @@ pub(super) fn mix(
             out.iter_mut().zip(result).for_each(|(out, result)| *out += weight * share * result);
         }
     }
+}
+
+/// Replaces logits by the weights of SparseMixer: positive for the `n_used` best experts, 0 for the others.
+fn weigh_sparsely(logits: &mut [f32], n_used: usize, jitter: f32) {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+    let mut weights = vec![0.0; logits.len()];
+    for (rank, &expert) in order[..n_used].iter().enumerate() {
+        let most = logits[expert];
+        let is_near = |logit: f32| (most - logit) <= 2.0 * jitter * logit.abs().max(most);
+        let near = order[rank..].iter().map(|&e| logits[e]).filter(|logit| is_near(*logit));
+        weights[expert] = 1.0 / near.map(|logit| (logit - most).exp()).sum::<f32>();
+    }
+    logits.copy_from_slice(&weights);
 }
 
 /// Experts in a group that may be chosen from.

@@ -4,6 +4,7 @@
 //! slow.
 
 mod attention;
+mod chosen;
 mod experts;
 mod heads;
 mod low_rank;
@@ -19,8 +20,8 @@ use throng_kernels::quant::{Format, dequantize_row};
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
     AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Capability, Columns,
-    DeviceBlockLayout, DeviceMemory, DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, NO_TOKEN, Norm,
-    Router, RowGroups, SampledRows, SamplingRow, Ticket, WantedToken,
+    DeviceBlockLayout, DeviceMemory, DeviceOps, Expert, HeadColumns, IndexQueries, LowRankPart, MatrixRole,
+    NO_TOKEN, Norm, RelativeScores, Router, RowGroups, SampledRows, SamplingRow, Ticket, WantedToken,
 };
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, RopeStyle, RopeTable};
@@ -262,9 +263,7 @@ impl DeviceOps for ExampleBackend {
         for (x, out) in x.iter().zip(out.iter_mut()) {
             out.copy_from_slice(&w.multiply(x));
             bias.iter().for_each(|bias| out.iter_mut().zip(*bias).for_each(|(out, b)| *out += b));
-            if halves {
-                out.iter_mut().for_each(|out| *out *= 0.5);
-            }
+            out.iter_mut().filter(|_| halves).for_each(|out| *out *= 0.5);
         }
     }
 
@@ -282,7 +281,7 @@ impl DeviceOps for ExampleBackend {
     }
 
     fn norm_columns(&mut self, x: &mut Rows, columns: Columns, norm: Norm<'_, Self>) {
-        x.for_each_group(columns, |_, group| normalize(norm, group));
+        norm::normalize_groups(x, columns, norm);
     }
 
     fn add_low_rank<'a>(
@@ -349,6 +348,39 @@ impl DeviceOps for ExampleBackend {
         attention::attend(&layers[layer_idx], batch, queries, out);
     }
 
+    fn choose_positions(
+        &mut self,
+        (_, layers): &(usize, KvCache),
+        cache_idx: usize,
+        batch: &BatchInput,
+        queries: IndexQueries<'_, Self>,
+        chosen: &mut Rows,
+    ) {
+        chosen::choose(&layers[cache_idx][0], batch, queries, chosen);
+    }
+
+    fn attention_at(
+        &mut self,
+        (_, layers): &(usize, KvCache),
+        layer_idx: usize,
+        batch: &BatchInput,
+        queries: AttentionQueries<'_, Self>,
+        chosen: &Rows,
+        out: &mut Rows,
+    ) {
+        chosen::attend(&layers[layer_idx][0], batch, queries, chosen, out);
+    }
+
+    fn relative_attention(
+        &mut self,
+        batch: &BatchInput,
+        queries: AttentionQueries<'_, Self>,
+        relative: RelativeScores<'_, Self>,
+        out: &mut Rows,
+    ) {
+        attention::attend_relatively(batch, queries, relative, out);
+    }
+
     fn glu(&mut self, gate_up: &Rows, activation: Activation, out: &mut Rows) {
         for (gate_up, out) in gate_up.iter().zip(out.iter_mut()) {
             out.copy_from_slice(&hidden(gate_up, out.len(), activation));
@@ -373,6 +405,10 @@ impl DeviceOps for ExampleBackend {
 
     fn matmul_heads(&mut self, x: &Rows, from: HeadColumns, w: &[Matrix], out: &mut Rows, to: HeadColumns) {
         heads::multiply(x, from, w, out, to);
+    }
+
+    fn scale_columns(&mut self, x: &mut Rows, columns: Columns, scale: f32) {
+        x.for_each_group(columns, |_, group| group.iter_mut().for_each(|x| *x *= scale));
     }
 
     fn gate_rows(&mut self, x: &mut Rows, gate: &Rows) {

@@ -135,6 +135,8 @@ fn chained_stages_give_the_bits_of_the_whole_decoder() {
     for model in fixtures() {
         match compare(&model, ExampleBackend::default) {
             Ok(()) => n_divided += 1,
+            // Keys of indexers are behind those of all layers.
+            Err(LoadError::Tensors(TensorError::Stage(StageError::ChosenPositions { .. }))) => {}
             Err(LoadError::Tensors(TensorError::Stage(_))) => whole_only.push(model.config.family),
             Err(error) => panic!("{}: {error}", model.name),
         }

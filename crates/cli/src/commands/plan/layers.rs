@@ -15,6 +15,9 @@ pub fn layer_shape(layer: &LayerConfig, config: &DecoderConfig) -> LayerShape {
         Mixer::Latent(latent) => add_latent(&mut shape, latent, hidden),
         Mixer::None => {}
         mixer => {
+            if let Mixer::Hybrid(hybrid) = mixer {
+                add_attention(&mut shape, &hybrid.attention, hidden);
+            }
             let (input, output) = mixer.recurrent_widths(config.hidden_size).unwrap_or_default();
             shape.matrices.push(Matrix { n: input as f64, k: hidden, cut: Cut::Columns });
             shape.matrices.push(Matrix { n: hidden, k: output as f64, cut: Cut::Rows });
@@ -54,7 +57,10 @@ fn add_latent(shape: &mut LayerShape, latent: &LatentConfig, hidden: f64) {
     shape.matrices.push(Matrix { n: heads * rank, k: latent.nope_dim as f64, cut: Cut::Columns });
     shape.matrices.push(Matrix { n: heads * latent.value_dim as f64, k: rank, cut: Cut::Columns });
     shape.matrices.push(Matrix { n: hidden, k: heads * latent.value_dim as f64, cut: Cut::Rows });
-    let cache = CacheShape { elements_per_token: latent.key_dim() as f64, n_heads: 1.0, is_own: true };
+    // Keys of an indexer are beside the latent vector.
+    let index_key = latent.indexer.filter(|indexer| indexer.cache_idx.is_some()).map_or(0, |i| i.head_dim);
+    let elements_per_token = (latent.key_dim() + index_key) as f64;
+    let cache = CacheShape { elements_per_token, n_heads: 1.0, is_own: true };
     shape.cache = Some(cache);
     shape.operations_per_pair = 2.0 * heads * (latent.key_dim() as f64 + rank);
 }

@@ -51,6 +51,13 @@ impl RopeSource<'_> {
                 share: self.number("partial_rotary_factor")?.unwrap_or(1.0),
                 factor: self.number("factor")?.unwrap_or(1.0),
             }),
+            "ntk" if ["new", "gte"].contains(&self.config.model_type()) => {
+                let factor = self.required("factor")?;
+                Ok(RopeScaling::Ntk { factor })
+            }
+            "dynamic" if self.is_stretched() => {
+                Ok(RopeScaling::StretchedBase { alpha: self.required("alpha")? })
+            }
             other => Err(ConfigError::Variant {
                 key: "rope_type".to_owned(),
                 found: shorten(other),
@@ -70,6 +77,12 @@ impl RopeSource<'_> {
         sizes
             .and_then(|sizes| mrope_sections(sizes, is_interleaved, n_pairs))
             .ok_or_else(|| ConfigError::invalid(key, value, format!("three sizes whose sum is {n_pairs}")))
+    }
+
+    /// Whether the base is stretched by a fixed `alpha`: Hunyuan's files call that dynamic, though it does
+    /// not depend on the length of a sequence.
+    fn is_stretched(&self) -> bool {
+        self.config.model_type().starts_with("hunyuan") && self.own("alpha").is_some()
     }
 
     /// Whether the rotated part of a head is a share of its angles.

@@ -20,16 +20,16 @@ import sys
 # Our `model_type`: the module of transformers, where its name is another.
 MODULES = {
     **{name: name for name in (
-        "bert", "camembert", "ernie4_5", "gemma", "gemma2", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "gpt_oss", "granite",
-        "granitemoehybrid", "deepseek_v2", "deepseek_v3", "lfm2", "lfm2_moe", "llama", "minimax_m2", "ministral3", "mistral", "mistral4",
-        "mixtral", "modernbert", "nemotron_h", "nomic_bert", "olmo2", "olmo3", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+        "bert", "camembert", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma", "gemma2", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss", "granite",
+        "granitemoe", "granitemoehybrid", "granitemoeshared", "gte", "hunyuan_v1_dense", "hunyuan_v1_moe", "jina_embeddings_v3", "deepseek_v2", "deepseek_v3", "deepseek_v32", "lfm2", "lfm2_moe", "llama", "minimax_m2", "ministral3", "mistral", "mistral4",
+        "mixtral", "modernbert", "mpnet", "nemotron_h", "nomic_bert", "olmo2", "olmo3", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
         "qwen3_next", "roberta", "seed_oss", "smollm3",
     )},
     "gemma3_text": "gemma3", "gemma4_text": "gemma4", "llama4_text": "llama4", "muse_glimmer_text": "muse_glimmer",
     "qwen2_vl": "qwen2_vl", "qwen2_vl_text": "qwen2_vl", "qwen2_5_vl": "qwen2_5_vl", "qwen2_5_vl_text": "qwen2_5_vl",
     "qwen3_vl": "qwen3_vl", "qwen3_vl_text": "qwen3_vl", "qwen3_5": "qwen3_5", "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe": "qwen3_5_moe", "qwen3_5_moe_text": "qwen3_5_moe", "xlm-roberta": "xlm_roberta",
-    "kimi_k2": "deepseek_v3",
+    "qwen3_vl_moe": "qwen3_vl_moe", "qwen3_vl_moe_text": "qwen3_vl_moe", "kimi_k2": "deepseek_v3", "hunyuan": "hunyuan_v1_moe", "new": "gte", "deberta-v2": "deberta_v2",
 }
 # Of classes of configurations: attributes that are no keys.
 NO_KEYS = {"model_type", "base_config_key", "sub_configs", "attribute_map", "keys_to_ignore_at_inference", "base_model_tp_plan",

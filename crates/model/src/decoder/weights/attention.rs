@@ -27,7 +27,8 @@ impl<B: Backend> Loader<'_, B> {
         let gate =
             attention.is_gated.then(|| self.matrix(MatrixRole::Router, &parts, self.config.hidden_size));
         let gate = gate.transpose()?;
-        Ok(AttentionWeights { query_key_value, query_key_norms, value_norm, gate, output, sinks })
+        let relative = self.relative_weights(layer, attention)?;
+        Ok(AttentionWeights { query_key_value, query_key_norms, value_norm, gate, output, sinks, relative })
     }
 
     fn query_key_value(
@@ -58,11 +59,12 @@ impl<B: Backend> Loader<'_, B> {
     ) -> Result<Option<QueryKeyNorms<B>>, TensorError> {
         let (query_width, key_width) = match attention.qk_norm {
             QkNorm::None => return Ok(None),
-            QkNorm::PerHead => (attention.head_dim, attention.head_dim),
+            QkNorm::PerHead | QkNorm::PerHeadAfterRope => (attention.head_dim, attention.head_dim),
             QkNorm::WholeWidth => (attention.query_width(), attention.key_width()),
+            QkNorm::LayerPerHead => return self.layer_norms_of_heads(layer, attention).map(Some),
             QkNorm::Plain | QkNorm::PlainAfterRope => {
                 let ones = || self.backend.vector(&vec![1.0; attention.head_dim]);
-                return Ok(Some(QueryKeyNorms { query: ones()?, key: ones()? }));
+                return Ok(Some(QueryKeyNorms { query: ones()?, key: ones()?, biases: [None, None] }));
             }
         };
         let query = self.norm(&format!("{layer}{}", self.names.query_norm), query_width)?;
@@ -72,6 +74,25 @@ impl<B: Backend> Loader<'_, B> {
             Some(_) => self.names.query_norm,
         };
         let key = self.norm(&format!("{layer}{key_name}"), key_width)?;
-        Ok(Some(QueryKeyNorms { query, key }))
+        Ok(Some(QueryKeyNorms { query, key, biases: [None, None] }))
+    }
+
+    /// Norms by mean and variance with a gain for each head.
+    fn layer_norms_of_heads(
+        &mut self,
+        layer: &str,
+        attention: &AttentionConfig,
+    ) -> Result<QueryKeyNorms<B>, TensorError> {
+        let &AttentionConfig { n_heads, n_kv_heads, head_dim, .. } = attention;
+        let names = self.names;
+        let mut gain = |name: &str, n_heads: usize| {
+            let tensor = self.checked(&weight(&format!("{layer}{name}")), &[n_heads, head_dim])?;
+            self.note(tensor.data.len());
+            Ok::<_, TensorError>(self.backend.vector(&tensor.numbers())?)
+        };
+        let query = gain(names.query_norm, n_heads)?;
+        let key = gain(names.key_norm, n_kv_heads)?;
+        let zeros = |n_heads: usize| self.backend.vector(&vec![0.0; n_heads * head_dim]);
+        Ok(QueryKeyNorms { query, key, biases: [Some(zeros(n_heads)?), Some(zeros(n_kv_heads)?)] })
     }
 }

@@ -32,7 +32,11 @@ impl<B: Backend> Loader<'_, B> {
         let output = || self.matrix(MatrixRole::Output, &[(name, vocabulary)], hidden);
         let output = (is_untied || !stage.embeds).then(output).transpose()?;
         let norm = || self.row_norm(names.final_norm, hidden, config.final_norm_gain_offset);
-        Ok(HeadWeights { norm: config.has_final_norm.then(norm).transpose()?, output })
+        let norm = config.has_final_norm.then(norm).transpose()?;
+        let bias = format!("{}.bias", names.output);
+        let has_bias = is_untied && self.find(&bias).is_some();
+        let bias = has_bias.then(|| self.vector(&bias, vocabulary)).transpose()?;
+        Ok(HeadWeights { norm, output, bias })
     }
 
     /// All of the embedding, with its table.

@@ -2,8 +2,9 @@
 //! are stored.
 
 use super::{ExpertNorms, ExpertsWeights, FeedForwardWeights, Loader, SharedExpert, TensorError, weight};
-use crate::backend::{Backend, GatedMlp, MatrixRole};
+use crate::backend::{Backend, GatedMlp, Linear, MatrixRole};
 use crate::config::{self, FeedForward};
+use throng_checkpoint::TensorView;
 
 impl<B: Backend> Loader<'_, B> {
     pub(super) fn feed_forward(
@@ -15,12 +16,16 @@ impl<B: Backend> Loader<'_, B> {
         let at = |name: &str| format!("{layer}{name}");
         match self.config.layers[layer_idx].feed_forward {
             FeedForward::None => Ok(FeedForwardWeights::None),
+            FeedForward::Dense { width } if !names.up_gate.is_empty() => {
+                let mlp = self.up_gate_mlp(&at(names.up_gate), &at(names.down), width)?;
+                Ok(FeedForwardWeights::Dense(mlp))
+            }
             FeedForward::Dense { width } => Ok(FeedForwardWeights::Dense(
                 self.gated_mlp([names.gate, names.up, names.gate_up, names.down].map(at), width)?,
             )),
             FeedForward::Experts { n_experts, width, routing, shared } => {
                 let router = self.linear(MatrixRole::Router, &[(&at(names.router), n_experts)], hidden)?;
-                let bias = || self.vector(&at(names.router_bias), n_experts);
+                let bias = || self.row(&at(names.router_bias), n_experts);
                 let router_bias = routing.is_biased.then(bias).transpose()?;
                 let latent = self.config.expert_size.map(|size| self.latent(layer, size)).transpose()?;
                 let experts = self.experts(layer, n_experts, width)?;
@@ -74,6 +79,20 @@ impl<B: Backend> Loader<'_, B> {
             after_experts: self.norm(&at(names.post_experts_norm), hidden)?,
             after_shared: self.norm(&at(names.post_shared_norm), hidden)?,
         })
+    }
+
+    /// A network whose file has the rows of up before those of gate in one tensor, without biases.
+    fn up_gate_mlp(&mut self, up_gate: &str, down: &str, width: usize) -> Result<GatedMlp<B>, TensorError> {
+        let hidden = self.config.hidden_size;
+        let stored = self.stored(&weight(up_gate), [2 * width, hidden])?;
+        let whole = stored.view();
+        let (up, gate) = whole.data.split_at(whole.data.len() / 2);
+        let shape = [width, hidden];
+        let part = |data| TensorView { shape: &shape, data, ..whole.clone() };
+        let gate_up = self.make(MatrixRole::GateUp, &[part(gate), part(up)])?;
+        self.note(stored.n_stored_bytes);
+        let down = self.linear(MatrixRole::RowParallel, &[(down, hidden)], width)?;
+        Ok(GatedMlp { width, gate_up: Linear { weight: gate_up, bias: None }, down })
     }
 
     /// `names` are those of gate, up, both stacked, and down.

@@ -2,7 +2,7 @@
 
 use throng_kernels::quant::{Format, dequantize_row};
 
-use super::{Loader, TensorError, weight};
+use super::{IndexerWeights, Loader, TensorError, weight};
 use crate::backend::{Backend, BackendError, DeviceMemory, Linear, MatrixRole};
 use crate::config::LatentConfig;
 use throng_checkpoint::TensorView;
@@ -19,6 +19,8 @@ pub(crate) struct LatentWeights<B: Backend> {
     /// Matrix of each head that makes its value of the latent vector, `[value_dim, rank]`.
     pub(crate) values: Vec<B::Matrix>,
     pub(crate) output: Linear<B>,
+    /// Choice of positions; absent in a layer that sees all, or those of the layer before.
+    pub(crate) indexer: Option<IndexerWeights<B>>,
 }
 
 /// Weights that make queries.
@@ -52,7 +54,8 @@ impl<B: Backend> Loader<'_, B> {
         let output = at(names.attention_output);
         let width = latent.n_heads * latent.value_dim;
         let output = self.linear(MatrixRole::RowParallel, &[(&output, hidden)], width)?;
-        Ok(LatentWeights { query, key_value, norm, absorbed, values, output })
+        let indexer = self.indexer(layer, latent)?;
+        Ok(LatentWeights { query, key_value, norm, absorbed, values, output, indexer })
     }
 
     fn latent_query(&mut self, layer: &str, latent: &LatentConfig) -> Result<LatentQuery<B>, TensorError> {

@@ -8,9 +8,11 @@ mod error;
 mod experts;
 mod feed_forward;
 mod gated_attention;
+mod indexer;
 mod latent;
 mod per_layer;
 mod recurrent;
+mod relative;
 mod stored_rows;
 
 use crate::arch::{Architecture, LayerNames};
@@ -20,7 +22,10 @@ use crate::quantization::Quantizer;
 use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
 
 pub use error::{LoadProgress, TensorError};
+pub(crate) use indexer::IndexerWeights;
 pub(crate) use latent::{LatentQuery, LatentWeights};
+use relative::RelativeTable;
+pub(crate) use relative::RelativeWeights;
 use stored_rows::StoredRows;
 pub(crate) use stored_rows::{encoded_name, has_weight};
 
@@ -47,6 +52,8 @@ pub(crate) struct HeadWeights<B: Backend> {
     pub(crate) norm: Option<NormWeights<B>>,
     /// Absent where the embedding table of the same stage is also the output projection.
     pub(crate) output: Option<B::Matrix>,
+    /// Bias of an output projection that has a tensor of its own, where the file has one.
+    pub(crate) bias: Option<B::Vector>,
 }
 
 /// A norm of whole rows.
@@ -104,6 +111,7 @@ pub(crate) enum MixerWeights<B: Backend> {
     Attention(AttentionWeights<B>),
     Latent(LatentWeights<B>),
     Recurrent(RecurrentWeights<B>),
+    Hybrid(AttentionWeights<B>, RecurrentWeights<B>),
     /// The layer is a feed-forward block alone.
     None,
 }
@@ -130,11 +138,15 @@ pub(crate) struct AttentionWeights<B: Backend> {
     pub(crate) gate: Option<B::Matrix>,
     pub(crate) output: Linear<B>,
     pub(crate) sinks: Option<B::Vector>,
+    /// Weights of scores by distance.
+    pub(crate) relative: Option<RelativeWeights<B>>,
 }
 
 pub(crate) struct QueryKeyNorms<B: Backend> {
     pub(crate) query: B::Vector,
     pub(crate) key: B::Vector,
+    /// Biases of layer norms of queries and keys, which are zeros.
+    pub(crate) biases: [Option<B::Vector>; 2],
 }
 
 pub(crate) enum FeedForwardWeights<B: Backend> {
@@ -223,6 +235,7 @@ impl<B: Backend> DecoderWeights<B> {
             source,
             config,
             names: &architecture.names.layer,
+            relative: RelativeTable::default(),
             quantizer,
             progress,
             state: LoadProgress { done_bytes: 0, total_bytes: sizes.chain(bytes).sum::<u64>() + encoded },
@@ -233,6 +246,7 @@ impl<B: Backend> DecoderWeights<B> {
         let head = stage.has_head.then(|| loader.head(names, stage)).transpose()?;
         let encoder = config.encoder.filter(|_| stage.embeds);
         let encoder = encoder.map(|encoder| loader.encoder_embedding(names, encoder)).transpose()?;
+        loader.relative = loader.relative_table(names)?;
         let layers = stage.layers.clone();
         let layers = layers
             .map(|layer_idx| loader.layer(&format!("{}{layer_idx}.", names.layer_prefix), layer_idx))
@@ -269,6 +283,7 @@ struct Loader<'a, B: Backend> {
     source: &'a dyn TensorSource,
     config: &'a DecoderConfig,
     names: &'a LayerNames,
+    relative: RelativeTable,
     quantizer: Option<&'a mut Quantizer>,
     progress: &'a mut dyn FnMut(LoadProgress),
     state: LoadProgress,
@@ -300,6 +315,13 @@ impl<'a, B: Backend> Loader<'a, B> {
 
     fn vector(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
         let tensor = self.checked(name, &[width])?;
+        self.note(tensor.data.len());
+        Ok(self.backend.vector(&tensor.numbers())?)
+    }
+
+    /// A vector, or a matrix of one row.
+    fn row(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
+        let tensor = self.checked(name, &[1, width])?;
         self.note(tensor.data.len());
         Ok(self.backend.vector(&tensor.numbers())?)
     }
@@ -383,6 +405,11 @@ impl<'a, B: Backend> Loader<'a, B> {
         let mixer = match mixer {
             Mixer::Attention(attention) => MixerWeights::Attention(self.attention(layer, attention)?),
             Mixer::Latent(latent) => MixerWeights::Latent(self.latent_attention(layer, latent)?),
+            Mixer::Hybrid(hybrid) => {
+                let attention = self.attention(layer, &hybrid.attention)?;
+                let states = self.recurrent(layer, &Mixer::StateSpace(hybrid.state_space))?;
+                MixerWeights::Hybrid(attention, states)
+            }
             Mixer::None => MixerWeights::None,
             recurrent => MixerWeights::Recurrent(self.recurrent(layer, recurrent)?),
         };
@@ -421,7 +448,7 @@ pub(crate) fn find_byte_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> 
     source.byte_tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.byte_tensor(name)))
 }
 
-fn other_names(name: &str) -> [String; 7] {
+fn other_names(name: &str) -> [String; 11] {
     let bare = name.strip_prefix("model.").unwrap_or(name);
     let of_encoder = |prefix: &str| format!("{prefix}.{name}");
     [
@@ -431,6 +458,10 @@ fn other_names(name: &str) -> [String; 7] {
         bare.to_owned(),
         of_encoder("bert"),
         of_encoder("roberta"),
+        of_encoder("new"),
+        of_encoder("gte"),
+        of_encoder("mpnet"),
+        of_encoder("deberta"),
         of_encoder("model"),
     ]
 }

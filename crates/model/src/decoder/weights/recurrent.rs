@@ -33,7 +33,10 @@ impl<'a, B: Backend> Loader<'a, B> {
                 time_bias: self.vector(&at(names.time_bias), n_heads)?,
                 skip: self.vector(&at(names.skip), n_heads)?,
                 decay_rate: self.decay_rate(layer, n_heads)?,
-                norm_gain: self.vector(&weight(&at(names.norm)), width)?,
+                norm_gain: match shape.n_norm_groups {
+                    0 => self.backend.vector(&vec![1.0; width])?,
+                    _ => self.vector(&weight(&at(names.norm)), width)?,
+                },
                 eps,
             }),
             Mixer::GatedDelta(shape) => RecurrentCore::GatedDelta(DeltaNet {

@@ -60,6 +60,18 @@ const NOMIC: Names = &[
     ("norm2", "layer_output_norm"),
 ];
 
+const JINA: Names = &[
+    ("embeddings.word_embeddings", "token_embd"),
+    ("embeddings.token_type_embeddings", "token_types"),
+    ("emb_ln", "token_embd_norm"),
+    ("mixer.Wqkv", "attn_qkv"),
+    ("mixer.out_proj", "attn_output"),
+    ("norm1", "attn_output_norm"),
+    ("mlp.fc1", "ffn_up"),
+    ("mlp.fc2", "ffn_down"),
+    ("norm2", "layer_output_norm"),
+];
+
 const MODERN: Names = &[
     ("embeddings.tok_embeddings", "token_embd"),
     ("embeddings.norm", "token_embd_norm"),
@@ -241,6 +253,7 @@ fn vectors_are_those_of_transformers() {
             Pooling::First,
         ),
         ("nomic-bert", encoder("nomic-bert", "nomic-bert", NOMIC, "encoder.layers.", Some(1)), Pooling::Mean),
+        ("jina-v3", encoder("jina-v3", "jina-bert-v3", JINA, "encoder.layers.", Some(1)), Pooling::Mean),
         (
             "modernbert-mean",
             encoder("modernbert-mean", "modern-bert", MODERN, "layers.", Some(1)),

@@ -94,11 +94,11 @@ fn rules(architecture: &'static str) -> Rules {
     let delta = ["qwen3next", "qwen35", "qwen35moe"].contains(&architecture);
     Rules {
         architecture,
-        permuted: ["llama", "granite", "smollm3"].contains(&architecture),
+        permuted: ["llama", "granite", "granitemoe", "smollm3"].contains(&architecture),
         gain_offset: if gemma || delta { 1.0 } else { 0.0 },
         post_norms: (gemma && architecture != "gemma")
             || delta
-            || ["olmo2", "glm4moe", "seed_oss", "gpt-oss"].contains(&architecture),
+            || ["olmo2", "glm4moe", "seed_oss", "gpt-oss", "exaone4"].contains(&architecture),
     }
 }
 
@@ -107,7 +107,9 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
     let whole = [
         ("model.embed_tokens.weight", "token_embd.weight"),
         ("model.norm.weight", "output_norm.weight"),
+        ("model.norm.bias", "output_norm.bias"),
         ("lm_head.weight", "output.weight"),
+        ("lm_head.bias", "output.bias"),
         ("model.embedding_norm.weight", "token_embd_norm.weight"),
     ];
     if let Some((_, to)) = whole.iter().find(|(from, _)| *from == name) {
@@ -135,6 +137,8 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
         ("mlp.gate", "ffn_gate_inp"),
         ("mlp.router", "ffn_gate_inp"),
         ("block_sparse_moe.gate", "ffn_gate_inp"),
+        ("block_sparse_moe.router.layer", "ffn_gate_inp"),
+        ("mlp.gate.wg", "ffn_gate_inp"),
         ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
         ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
         ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
@@ -151,6 +155,8 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
         ("operator_norm", "attn_norm"),
         ("ffn_norm", "ffn_norm"),
         ("self_attn.out_proj", "attn_output"),
+        ("self_attn.query_layernorm", "attn_q_norm"),
+        ("self_attn.key_layernorm", "attn_k_norm"),
         ("self_attn.q_layernorm", "attn_q_norm"),
         ("self_attn.k_layernorm", "attn_k_norm"),
         ("feed_forward.w1", "ffn_gate"),
@@ -161,7 +167,7 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
         ("conv.conv", "shortconv.conv"),
         ("conv.out_proj", "shortconv.out_proj"),
     ];
-    let name = name.replace("shared_experts", "shared_expert");
+    let name = name.replace("shared_experts", "shared_expert").replace("shared_mlp", "shared_expert");
     let (layer, rest) = name.strip_prefix("model.layers.").unwrap().split_once('.').unwrap();
     let (stem, kind) = rest.rsplit_once('.').unwrap();
     match kind {
@@ -249,6 +255,10 @@ fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
             whole.data.extend_from_slice(&tensor.data);
             continue;
         }
+        if name.contains("_linear.weight") {
+            converted.extend(split_linear(name, tensor));
+            continue;
+        }
         let is_query_or_key = name.contains("q_proj") || name.contains("k_proj");
         let mut tensor = match rules.permuted && is_query_or_key {
             true => permute(tensor, checkpoint.head_dim()),
@@ -314,6 +324,23 @@ fn split_stacked_experts(layer: &str, name: &str, tensor: &Tensor) -> Vec<(Strin
     parts.iter().enumerate().map(part).collect()
 }
 
+/// Granite's experts, and the feed-forward beside them: rows of gate before those of up.
+fn split_linear(name: &str, tensor: &Tensor) -> Vec<(String, Tensor)> {
+    let layer = name.split('.').nth(2).unwrap();
+    let (projection, suffix) = match name.contains("input_linear") {
+        true => ("gate_up_proj", if tensor.shape.len() == 3 { "exps" } else { "shexp" }),
+        false => ("down_proj", if tensor.shape.len() == 3 { "exps" } else { "shexp" }),
+    };
+    let [.., n_rows, cols] = tensor.shape[..] else { panic!("{name} has shape {:?}", tensor.shape) };
+    let shape = vec![tensor.data.len() / (n_rows * cols), n_rows, cols];
+    let parts = split_stacked_experts(layer, projection, &Tensor { shape, data: tensor.data.clone() });
+    let part = |(to, mut part): (String, Tensor)| {
+        part.shape.drain(..3 - tensor.shape.len());
+        (to.replace("exps", suffix), part)
+    };
+    parts.into_iter().map(part).collect()
+}
+
 /// Rope scalings that GGUF stores as a divisor of each frequency.
 fn rope_tensors(checkpoint: &Checkpoint) -> Vec<(String, Tensor)> {
     let number = |key: &str| checkpoint.rope(key).and_then(Value::as_f64);
@@ -361,11 +388,15 @@ fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> 
         ("expert_count", "num_experts"),
         ("expert_count", "num_local_experts"),
         ("expert_count", "n_routed_experts"),
+        ("expert_count", "moe_num_experts"),
+        ("expert_used_count", "moe_k"),
+        ("expert_shared_count", "moe_num_shared_experts"),
         ("expert_shared_count", "n_shared_experts"),
         ("rope.dimension_count", "rotary_dim"),
         ("expert_used_count", "num_experts_per_tok"),
         ("expert_feed_forward_length", "moe_intermediate_size"),
         ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+        ("expert_shared_feed_forward_length", "shared_intermediate_size"),
         ("shortconv.l_cache", "conv_L_cache"),
         ("ssm.conv_kernel", "linear_conv_kernel_dim"),
         ("ssm.state_size", "linear_key_head_dim"),
@@ -391,6 +422,8 @@ fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> 
     let numbers = [
         ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
         ("attention.layer_norm_rms_epsilon", "norm_eps"),
+        ("attention.layer_norm_epsilon", "layer_norm_eps"),
+        ("logit_scale", "logit_scale"),
         ("attn_logit_softcapping", "attn_logit_softcapping"),
         ("final_logit_softcapping", "final_logit_softcapping"),
         ("embedding_scale", "embedding_multiplier"),
@@ -401,11 +434,20 @@ fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> 
         ("expert_weights_scale", "routed_scaling_factor"),
     ];
     for (to, from) in numbers {
-        if let Some(number) = checkpoint.rope(from).and_then(Value::as_f64) {
+        let is_stretched = from == "rope_theta" && checkpoint.rope("alpha").is_some();
+        if let Some(number) = checkpoint.rope(from).and_then(Value::as_f64).filter(|_| !is_stretched) {
             set(to, GgufValue::F32(number as f32));
         }
     }
     let number = |key: &str| checkpoint.rope(key).and_then(Value::as_f64);
+    if let Some(n_used) = checkpoint.config["moe_topk"][0].as_u64() {
+        set("expert_used_count", GgufValue::U32(n_used as u32));
+    }
+    if let Some(alpha) = number("alpha") {
+        let n = checkpoint.head_dim() as f64;
+        let base = number("rope_theta").unwrap() * alpha.powf(n / (n - 2.0));
+        set("rope.freq_base", GgufValue::F32(base as f32));
+    }
     let kind = checkpoint.rope("rope_type").or(checkpoint.rope("type")).and_then(Value::as_str);
     if let Some(kind @ ("linear" | "yarn")) = kind {
         set("rope.scaling.type", GgufValue::String(kind.to_owned()));
@@ -417,7 +459,7 @@ fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> 
     if kind == Some("longrope") {
         let original = number("original_max_position_embeddings").unwrap();
         let factor = number("max_position_embeddings").unwrap() / original;
-        let amplitude = (1.0 + factor.ln() / original.ln()).sqrt();
+        let amplitude = number("long_mscale").unwrap_or((1.0 + factor.ln() / original.ln()).sqrt());
         set("rope.scaling.attn_factor", GgufValue::F32(amplitude as f32));
     }
     if let Some(share) = number("partial_rotary_factor") {
@@ -474,6 +516,16 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         ("qwen3-next", "qwen3next"),
         ("qwen3-5", "qwen35"),
         ("qwen3-5-moe", "qwen35moe"),
+        ("cohere", "command-r"),
+        ("cohere-qk-norm", "command-r"),
+        ("cohere2", "cohere2"),
+        ("exaone4", "exaone4"),
+        ("ernie4_5-moe", "ernie4_5-moe"),
+        ("hunyuan-dense", "hunyuan-dense"),
+        ("hunyuan-moe", "hunyuan-moe"),
+        ("phimoe", "phimoe"),
+        ("granite-moe", "granitemoe"),
+        ("granite-moe-shared", "granitemoe"),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (fixture, architecture) in families {

@@ -28,7 +28,7 @@ fn fixtures() -> Vec<PathBuf> {
         .filter(|path| path.join("expected.safetensors").exists())
         .collect();
     folders.sort();
-    assert_eq!(folders.len(), 46, "one fixture a family and a few variants");
+    assert_eq!(folders.len(), 59, "one fixture a family and a few variants");
     folders
 }
 

@@ -14,7 +14,7 @@ fn fixtures() -> Vec<PathBuf> {
     let mut folders: Vec<_> =
         entries.filter(|path| path.join("expected_embeddings.safetensors").exists()).collect();
     folders.sort();
-    assert_eq!(folders.len(), 9, "one fixture a family and kind of head");
+    assert_eq!(folders.len(), 15, "one fixture a family and kind of head");
     folders
 }
 

@@ -14,6 +14,7 @@ fn sizes(config: &DecoderConfig) -> Vec<[usize; 4]> {
         let [n_heads, n_kv_heads] = match &layer.mixer {
             Mixer::Attention(attention) => [attention.n_heads, attention.n_kv_heads],
             Mixer::Latent(latent) => [latent.n_heads, 0],
+            Mixer::Hybrid(hybrid) => [hybrid.attention.n_heads, hybrid.attention.n_kv_heads],
             _ => [0, 0],
         };
         match layer.feed_forward {
