@@ -34,7 +34,7 @@ def chat(binary, *arguments, stdin="", **variables):
 def test_unknown_commands_are_refused_and_not_sent(binary):
     answer = chat(binary, stdin="/wat\n")
     assert answer.returncode == 0, answer.stderr
-    assert "/wat is no command. Commands: /new" in answer.stderr
+    assert "/wat is no command. Commands: /" in answer.stderr
     assert answer.stdout == ""
 
 

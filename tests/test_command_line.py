@@ -247,4 +247,8 @@ def test_run_asks_a_running_server_that_has_the_model(binary, server, monkeypatc
     n_before = "".join(server.output).count("/v1/chat/completions")
     answer = throng(binary, "run", "throng-starter", "What is 7 plus 5?", "--temperature", "0", stdin="")
     assert answer.returncode == 0 and "12" in answer.stdout, answer.stderr
-    assert "".join(server.output).count("/v1/chat/completions") > n_before
+    # The line of the log comes after the answer.
+    deadline = time.monotonic() + 30
+    while "".join(server.output).count("/v1/chat/completions") == n_before:
+        assert time.monotonic() < deadline, "".join(server.output)
+        time.sleep(0.05)

@@ -21,7 +21,7 @@ impl Arrangement {
         match self {
             Self::Join(n) | Self::JoinChannels(n) => *n,
             Self::Shuffle { side } | Self::ShuffleChannels { side } => side * side,
-            Self::Average { .. } | Self::Newlines(_) => 1,
+            Self::Average { .. } | Self::Newlines(_) | Self::Standardize { .. } => 1,
         }
     }
 
@@ -56,6 +56,7 @@ impl Arrangement {
                 }
             }),
             Self::Newlines(newlines) => put_together(&rows, newlines, stored, size),
+            Self::Standardize { .. } => standardized(rows, stored),
         }
     }
 }
@@ -92,6 +93,17 @@ fn average(rows: &Rows, side: usize, factor: f32) -> Rows {
         }
     });
     Rows { width: rows.width, ..joined }
+}
+
+/// Subtracts stored means, which come first, and multiplies with the stored factors after them.
+fn standardized(mut rows: Rows, stored: &[f32]) -> Rows {
+    let (means, factors) = stored.split_at(rows.width);
+    for row in rows.values.chunks_exact_mut(rows.width) {
+        for ((value, mean), factor) in row.iter_mut().zip(means).zip(factors) {
+            *value = (*value - mean) * factor;
+        }
+    }
+    rows
 }
 
 fn places(shape: TileShape) -> impl Iterator<Item = (usize, usize)> {

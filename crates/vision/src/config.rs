@@ -215,6 +215,11 @@ pub enum Arrangement {
     },
     /// Tiles of a picture put together.
     Newlines(Newlines),
+    /// From each element its stored mean is subtracted, before the product with its stored factor.
+    Standardize {
+        /// Names of the means and of the factors, after the beginning of the encoder's names.
+        names: [&'static str; 2],
+    },
 }
 
 /// Tiles of a picture put together, without padding and with a stored row after each row of patches; the

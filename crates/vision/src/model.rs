@@ -99,13 +99,23 @@ fn beside(model: &LoadedModel) -> Option<VisionModel> {
 }
 
 impl VisionModel {
-    /// The encoder of a model folder; `None` where it has none that is known.
+    /// The encoder of a model folder; `None` where it has none that is known, or one with a part that is not
+    /// supported, which the log names.
     ///
     /// # Errors
     /// When the configuration of a known encoder makes no sense.
     pub fn of(model: &LoadedModel) -> Result<Option<Self>, LoadError> {
         let Some(json) = model.config_json()? else { return Ok(None) };
-        let Some((config, family)) = read_config(&json, model.config.hidden_size)? else { return Ok(None) };
+        let (config, family) = match read_config(&json, model.config.hidden_size) {
+            Ok(Some(read)) => read,
+            Ok(None) => return Ok(None),
+            // Its text is understood all the same.
+            Err(error @ ConfigError::Variant { .. }) => {
+                tracing::warn!("the model reads text only: {error}");
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
         let tensors = model.tensor_source();
         let Some(prefixes) = family.prefixes_in(&*tensors) else { return Ok(None) };
         Ok(Some(Self::new(config, family.names, tensors, prefixes)))

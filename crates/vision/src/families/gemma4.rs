@@ -21,7 +21,6 @@ pub const GEMMA_4: VisionFamily = VisionFamily {
 };
 
 fn from_json(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig, ConfigError> {
-    json.only("standardize", "false")?;
     json.only("attention_bias", "false")?;
     let hidden_size = json.size("hidden_size", Some(768))?;
     let n_heads = json.size("num_attention_heads", Some(12))?;
@@ -34,6 +33,8 @@ fn from_json(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig
     let theta = json.vision.get("rope_parameters").and_then(|rope| rope.get("rope_theta")?.as_f64());
     let side = json.size("pooling_kernel_size", Some(3))?;
     let factor = (hidden_size as f64).sqrt() as f32;
+    let standardizes = json.vision.get("standardize").and_then(serde_json::Value::as_bool).unwrap_or(false);
+    let standardize = Arrangement::Standardize { names: ["std_bias", "std_scale"] };
     let clips = json.vision.get("use_clipped_linears").and_then(serde_json::Value::as_bool).unwrap_or(false);
     Ok(VisionConfig {
         family,
@@ -58,15 +59,18 @@ fn from_json(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig
         has_post_norm: false,
         windows: None,
         n_layers: json.size("num_hidden_layers", Some(16))?,
-        projector: vec![
-            Projection::Arrange(Arrangement::Average { side, factor }),
-            Projection::PlainNorm(eps),
-            Projection::Linear {
-                name: "embedding_projection".to_owned(),
-                width: json.text_width,
-                is_transposed: false,
-            },
-        ],
+        projector: [Projection::Arrange(Arrangement::Average { side, factor })]
+            .into_iter()
+            .chain(standardizes.then_some(Projection::Arrange(standardize)))
+            .chain([
+                Projection::PlainNorm(eps),
+                Projection::Linear {
+                    name: "embedding_projection".to_owned(),
+                    width: json.text_width,
+                    is_transposed: false,
+                },
+            ])
+            .collect(),
         deepstack: Vec::new(),
         feature_size: json.text_width,
     })

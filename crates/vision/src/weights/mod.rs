@@ -98,7 +98,7 @@ impl<B: Backend> EncoderWeights<B> {
         tensors: EncoderTensors<'_>,
     ) -> Result<Self, TensorError> {
         let EncoderTensors { prefix, names, .. } = tensors;
-        let loader = Loader { backend, source: tensors.source, config };
+        let loader = Loader { backend, source: tensors.source, config, prefix };
         let hidden = config.hidden_size;
         let at = |name: &str| format!("{prefix}{name}");
         let positions = match config.positions {
@@ -153,6 +153,8 @@ struct Loader<'a, B: Backend> {
     backend: &'a B,
     source: &'a dyn TensorSource,
     config: &'a VisionConfig,
+    /// Beginning of the names of the encoder's tensors.
+    prefix: &'a str,
 }
 
 /// A matrix as stored, or decoded from the layout of another library.
@@ -351,6 +353,12 @@ impl<'a, B: Backend> Loader<'a, B> {
                 Projection::Arrange(arrangement) => {
                     let row = match arrangement {
                         Arrangement::Newlines(newlines) => self.numbers(&newlines.name, cols)?,
+                        Arrangement::Standardize { names } => {
+                            let stored =
+                                names.map(|name| self.numbers(&format!("{}{name}", self.prefix), cols));
+                            let [means, factors] = stored;
+                            [means?, factors?].concat()
+                        }
                         _ => Vec::new(),
                     };
                     cols *= arrangement.n_joined();
