@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensors, serialize_to_file};
+use safetensors::{SafeTensors, serialize};
 use serde_json::{Value, json};
 use throng_core::prompt_media::{ContentLayout, FeatureRun, MediaContent, SpanKind};
 use throng_core::scheduling::batch::WorkShare;
@@ -121,8 +121,9 @@ fn write_model(folder: &Path) {
     let mut shapes: Vec<(String, Vec<usize>)> = Vec::new();
     for (name, tensor) in tensors.tensors() {
         let shape = scaled(&name, tensor.shape());
-        let repeated = |part: &str, n: usize| {
-            (0..n).map(|i| (name.replacen(&format!("{part}.0."), &format!("{part}.{i}."), 1), shape.clone()))
+        let repeated = |part: &str, n: usize| -> Vec<_> {
+            let named = |i: usize| name.replacen(&format!("{part}.0."), &format!("{part}.{i}."), 1);
+            (0..n).map(|i| (named(i), shape.clone())).collect()
         };
         match name.split_once("visual.").map(|(_, name)| name) {
             Some(name) if name.starts_with("blocks.0.") => shapes.extend(repeated("blocks", N_LAYERS)),
@@ -142,7 +143,8 @@ fn write_model(folder: &Path) {
         let n_bytes = 2 * shape.iter().product::<usize>();
         (name, TensorView::new(Dtype::BF16, shape.clone(), &values[..n_bytes]).expect("a shape"))
     });
-    serialize_to_file(views, None, &folder.join("model.safetensors")).expect("it is written");
+    let bytes = serialize(views, None).expect("tensors");
+    std::fs::write(folder.join("model.safetensors"), bytes).expect("it is written");
 }
 
 /// The shape of a tensor of the fixture in the sizes of this model.

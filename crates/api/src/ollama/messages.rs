@@ -4,7 +4,6 @@
 use crate::error::ApiError;
 use crate::image_source::{of_base64, of_data_url};
 use crate::json::{JsonType, Node, TreeBudget};
-use crate::spec::only_text;
 use crate::spec::{
     ContentPart, ImagePart, MAX_IMAGES, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall,
 };

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 
 use super::image::ImagePart;
-use super::image::only_text;
 use super::message::{Message, Role};
 use crate::error::ApiError;
 use crate::ignored::IgnoredParameters;

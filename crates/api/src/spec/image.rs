@@ -6,17 +6,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::error::ApiError;
-
 /// Maximum number of images of a request.
 pub const MAX_IMAGES: usize = 128;
-/// The refusal of images by a model that has no vision part.
-const ONLY_TEXT: &str = "This model takes only text.";
-
-/// Refuses an image: no model here takes any, or not this one.
-pub(crate) fn only_text(param: String) -> ApiError {
-    ApiError::unsupported_parameter(param, ONLY_TEXT)
-}
 
 /// An image among the parts of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]

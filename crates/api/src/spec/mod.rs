@@ -11,7 +11,6 @@ mod tools;
 use throng_core::request::TokenId;
 
 pub use conversation::Conversation;
-pub(crate) use image::only_text;
 pub use image::{ImagePart, ImageSource, MAX_IMAGES};
 pub(crate) use message::check_replies;
 pub use message::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall};

@@ -5,7 +5,6 @@ use super::reasoning_part::read_reasoning;
 use crate::error::ApiError;
 use crate::image_source::{read_detail, read_image_url, read_url};
 use crate::json::{JsonType, Node};
-use crate::spec::only_text;
 use crate::spec::{ContentPart, ImagePart, MAX_PARTS};
 
 /// Types of parts: text, refused types, and reasoning, which strict servers also refuse.
