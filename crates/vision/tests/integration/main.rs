@@ -3,3 +3,4 @@
 mod cases;
 mod families;
 mod invisible;
+mod standardized;
