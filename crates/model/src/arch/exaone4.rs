@@ -56,7 +56,7 @@ fn finish(config: DecoderConfig) -> DecoderConfig {
     DecoderConfig { norms: NormPlacement::Post, ..config }
 }
 
-/// Of a model with windows, layers without one are not rotated.
+/// Leaves layers without a window unrotated in a model with windows.
 fn rotated_in_windows(config: DecoderConfig) -> DecoderConfig {
     if config.attentions().all(|attention| attention.sliding_window.is_none()) {
         return config;

@@ -66,7 +66,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// As many factors; ones where the file has none.
+/// Exactly `N` factors; ones where the file has none.
 fn factors<const N: usize>(hf: &HfConfig, key: &str) -> Result<[f64; N], ConfigError> {
     let Some(factors) = hf.numbers(key)? else { return Ok([1.0; N]) };
     let n = factors.len();

@@ -83,7 +83,8 @@ pub(super) fn attend<B: Backend>(
     let buffers = ws.attention.of(attention);
     match (&config.relative, &of_attention.relative, &mut ws.relative) {
         (Some(positions), Some(weights), Some(scores)) => {
-            attend_relatively(backend, &ws.batch, &shape, (positions, weights), scores, buffers);
+            let heads = (&buffers.qkv, &mut buffers.attended);
+            attend_relatively(backend, &ws.batch, &shape, (positions, weights), scores, heads);
         }
         _ => {
             if attention.kv_layer_idx.is_none() {

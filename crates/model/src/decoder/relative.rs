@@ -1,7 +1,6 @@
 //! Attention with scores by the distance of two tokens, over sequences that are whole in a step. Does not
 //! know how distances are sorted into buckets.
 
-use super::attention::HeadBuffers;
 use super::weights::RelativeWeights;
 use crate::backend::{AttentionQueries, AttentionShape, Backend, BackendError, HeadColumns, RelativeScores};
 use crate::config::{DecoderConfig, RelativeKind, RelativePositions};
@@ -45,7 +44,7 @@ pub(super) fn attend_relatively<B: Backend>(
     shape: &AttentionShape,
     (positions, weights): (&RelativePositions, &RelativeWeights<B>),
     buffers: &mut RelativeBuffers<B>,
-    heads: &mut HeadBuffers<B>,
+    (qkv, attended): (&B::Buffer, &mut B::Buffer),
 ) {
     let RelativeBuffers { of_queries, of_keys } = buffers;
     let to = HeadColumns { first: 0, stride: positions.n_buckets };
@@ -54,10 +53,10 @@ pub(super) fn attend_relatively<B: Backend>(
     let [of_queries, of_keys] = parts.map(|(first, matrices, out)| {
         let (matrices, out) = matrices.as_ref().zip(out.as_mut())?;
         let from = HeadColumns { first, stride: shape.head_dim };
-        backend.matmul_heads(&heads.qkv, from, matrices, out, to);
+        backend.matmul_heads(qkv, from, matrices, out, to);
         Some(&*out)
     });
     let scores = RelativeScores { positions, bias: weights.bias.as_ref(), of_queries, of_keys };
-    let queries = AttentionQueries { qkv: &heads.qkv, shape, sinks: None };
-    backend.relative_attention(batch, queries, scores, &mut heads.attended);
+    let queries = AttentionQueries { qkv, shape, sinks: None };
+    backend.relative_attention(batch, queries, scores, attended);
 }

@@ -14,9 +14,9 @@ use throng_checkpoint::TensorView;
 pub(crate) struct RelativeWeights<B: Backend> {
     /// `[n_heads, n_buckets]`.
     pub(crate) bias: Option<B::Vector>,
-    /// Of each head the keys of buckets, `[n_buckets, head_dim]`.
+    /// Keys of buckets for each head, `[n_buckets, head_dim]`.
     pub(crate) keys: Option<Vec<B::Matrix>>,
-    /// Of each head the queries of buckets, `[n_buckets, head_dim]`.
+    /// Queries of buckets for each head, `[n_buckets, head_dim]`.
     pub(crate) queries: Option<Vec<B::Matrix>>,
 }
 
