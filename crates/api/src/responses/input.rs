@@ -2,7 +2,7 @@
 
 use super::item::{
     Author, CallOutput, Compaction, Content, CustomToolCall, FunctionCall, Ids, Item, ItemStatus, Message,
-    Output, Reasoning, Side, Thought,
+    Origin, Output, Reasoning, Side, Thought,
 };
 use super::mcp_input;
 use super::members::{name_of, text_of};
@@ -251,7 +251,7 @@ fn read_part(node: &Node<'_, '_>) -> Result<Content, ApiError> {
 
 /// Reads an image by its URL; files of the Files API are refused.
 fn read_image(node: &Node<'_, '_>) -> Result<Content, ApiError> {
-    let (mut url, mut detail) = (None, None);
+    let (mut url, mut detail, mut origin) = (None, None, Origin::default());
     node.known_members(
         &["type", "image_url", "detail", "file_id", "prompt_cache_breakpoint"],
         |key, value| {
@@ -261,6 +261,7 @@ fn read_image(node: &Node<'_, '_>) -> Result<Content, ApiError> {
                     // Checked here, where the path is known; it becomes a file when the conversation is read.
                     read_url(&value)?;
                     url = Some(text_of(&value)?);
+                    origin.0 = value.path();
                 }
                 "detail" => detail = read_detail(&value)?.map(str::to_owned),
                 "file_id" => {
@@ -272,7 +273,7 @@ fn read_image(node: &Node<'_, '_>) -> Result<Content, ApiError> {
             Ok(())
         },
     )?;
-    Ok(Content::InputImage { image_url: url.ok_or_else(missing(node, "image_url"))?, detail })
+    Ok(Content::InputImage { image_url: url.ok_or_else(missing(node, "image_url"))?, detail, origin })
 }
 
 fn read_reasoning(node: &Node<'_, '_>) -> Result<Reasoning, ApiError> {

@@ -77,6 +77,17 @@ pub struct Message {
     pub phase: Option<String>,
 }
 
+/// Path of a value in the request that has it; empty for one that was kept. It is no part of the value: all
+/// are equal.
+#[derive(Debug, Clone, Default)]
+pub struct Origin(pub String);
+
+impl PartialEq for Origin {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
 /// A part of a message or of a tool's result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -109,6 +120,9 @@ pub enum Content {
         /// How closely the model is to look at it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
+        /// Path in the request, for errors about the file.
+        #[serde(skip)]
+        origin: Origin,
     },
 }
 

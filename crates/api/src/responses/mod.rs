@@ -33,7 +33,7 @@ pub use history::History;
 pub use input::Entry;
 pub use item::{
     Author, CallOutput, Compaction, Content, CustomToolCall, FunctionCall, Ids, Item, ItemStatus, Logprob,
-    Message, Output, Reasoning, Side, Thought, TopLogprob,
+    Message, Origin, Output, Reasoning, Side, Thought, TopLogprob,
 };
 pub use mcp_item::{
     McpApprovalRequest, McpApprovalResponse, McpCall, McpListTools, McpStatus, ToolDefinition,

@@ -157,6 +157,8 @@ fn gateway(config: &GatewayConfig, faults: &mut Faults) {
     faults.number("gateway.observability.max_explained_requests", explained, bounds::EXPLAINED_REQUESTS);
     faults.number("gateway.api.max_body_bytes", api.max_body_bytes, bounds::BODY_BYTES);
     faults.number("gateway.api.max_stop_strings", api.max_stop_strings, bounds::STOP_STRINGS);
+    let hosts = api.image_hosts().map(drop);
+    faults.add(hosts.map_err(|fault| format!("gateway.api.allowed_media_domains: {fault}")));
     faults.number("gateway.api.max_choices", api.max_choices, bounds::CHOICES);
     faults.number(
         "gateway.api.max_concurrent_tokenizations",

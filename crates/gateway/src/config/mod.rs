@@ -12,6 +12,7 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use throng_api::{ImageHosts, InvalidImageHost};
 use throng_fleet::Secret;
 use throng_http::TlsConfig;
 use throng_metering::ledger::ModelPrice;
@@ -309,6 +310,16 @@ impl Default for ApiConfig {
             ping_interval_s: 15,
             response_retention_s: None,
         }
+    }
+}
+
+impl ApiConfig {
+    /// Reads the hosts from which images are fetched.
+    ///
+    /// # Errors
+    /// The first entry that is no host.
+    pub fn image_hosts(&self) -> Result<ImageHosts, InvalidImageHost> {
+        ImageHosts::new(self.allowed_media_domains.iter().map(String::as_str))
     }
 }
 

@@ -13,8 +13,6 @@ use throng_http::{Listener, Phase, Shutdown, Tls};
 use throng_state::batches::{Answerer, LineAnswer, LineRequest};
 use tokio::sync::{Notify, oneshot, watch};
 
-use throng_api::ImageHosts;
-
 use crate::app::{App, Shared};
 use crate::auth::{ApiKeys, Tenant};
 use crate::batches::{LineAnswers, answer_batches};
@@ -136,8 +134,7 @@ impl Gateway {
         if config.tools.is_on() {
             shared.tools = Some(Arc::new(Toolbox::open(&config.tools).map_err(GatewayError::Tools)?));
         }
-        let hosts = config.api.allowed_media_domains.iter().map(String::as_str);
-        shared.image_hosts = Arc::new(ImageHosts::new(hosts).map_err(GatewayError::ImageHost)?);
+        shared.image_hosts = Arc::new(config.api.image_hosts().map_err(GatewayError::ImageHost)?);
         let progress = Arc::new(Progress::of(shared.fleet_members()));
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
         let app = Arc::new(app);

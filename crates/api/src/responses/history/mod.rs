@@ -90,13 +90,14 @@ fn decisions_of<'a>(items: impl Iterator<Item = &'a Item> + Clone) -> Decisions 
 }
 
 fn part_of(content: &Content) -> ContentPart {
-    let Content::InputImage { image_url, detail } = content else {
+    let Content::InputImage { image_url, detail, origin } = content else {
         return ContentPart::Text(content.text().to_owned());
     };
     // It was read from a request, so that its URL is valid.
     let source = of_data_url(image_url, String::new).unwrap_or_else(|_| ImageSource::Url(image_url.clone()));
     let detail = detail.as_deref().and_then(detail_of);
-    ContentPart::Image(Box::new(ImagePart { source, detail, param: "input".to_owned() }))
+    let param = if origin.0.is_empty() { "input" } else { &origin.0 }.to_owned();
+    ContentPart::Image(Box::new(ImagePart { source, detail, param }))
 }
 
 /// Messages so far, and the turn of the model that is not over.

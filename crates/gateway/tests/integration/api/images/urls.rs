@@ -154,6 +154,16 @@ async fn what_cannot_be_used_is_refused_by_its_place() {
     let at = json!("messages[0].content[1].image_url");
     let page = refused(&mut client, &host.url("/page")).await;
     assert_eq!(page, (at, "invalid_image".to_owned()), "the content decides");
+    // Each API names the image in its own way.
+    let part = json!({"type": "input_image", "image_url": host.url("/page")});
+    let input = json!([{"role": "user", "content": "a"}, {"role": "user", "content": [part]}]);
+    let reply = client.post("/v1/responses", &json!({"model": "paper", "input": input})).await;
+    assert_eq!(reply.json()["error"]["param"], "input[1].content[0].image_url");
+    let source = json!({"type": "url", "url": host.url("/page")});
+    let message = json!({"role": "user", "content": [{"type": "image", "source": source}]});
+    let body = json!({"model": "paper", "max_tokens": 4, "messages": [message]});
+    let error = client.post("/v1/messages", &body).await.json()["error"].clone();
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("messages[0].content[0]")), "{error}");
     // A model of text takes no image, so that none is fetched.
     let of_text = self::server(&[format!("private:{}", host.address)], false).await;
     let mut client = of_text.connect().await;
@@ -162,7 +172,7 @@ async fn what_cannot_be_used_is_refused_by_its_place() {
     absent["model"] = json!("absent");
     let mut client = server.connect().await;
     assert_eq!(client.post("/v1/chat/completions", &absent).await.status, 404);
-    assert_eq!(host.n_requests(), 1);
+    assert_eq!(host.n_requests(), 3);
 }
 
 #[tokio::test]

@@ -229,7 +229,7 @@ async fn errors_and_lists_have_the_form_of_the_api() {
                 ),
                 400,
                 "invalid_request_error",
-                "Blocks of the type 'image' are not supported",
+                "messages[0].content[0]",
             ),
         ] {
             let reply = client.post("/v1/messages", &body).await;
