@@ -3,11 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod adapter;
-pub mod arch;
 pub mod backend;
 pub mod batch_input;
 mod batch_sampler;
-pub mod config;
 pub mod cpu_backend;
 pub mod decoder;
 mod device_sampling;
@@ -18,7 +16,6 @@ pub mod kv_cache;
 pub mod load;
 pub mod media;
 pub mod pooling;
-mod python_json;
 pub mod quantization;
 pub mod reference_backend;
 pub mod roofline;
@@ -28,5 +25,7 @@ pub mod shapes;
 pub mod state_cache;
 pub mod tensor_check;
 pub mod tensor_role;
+
+pub use throng_arch::{config, families as arch};
 
 pub use load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, VocabularySource, load};

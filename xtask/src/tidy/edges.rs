@@ -21,7 +21,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-sim", &["throng-core"]),
     ("throng-plan", &["throng-core", "throng-sim"]),
     ("throng-checkpoint", &["throng-kernels", "throng-os"]),
-    ("throng-model", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-os"]),
+    ("throng-arch", &["throng-checkpoint", "throng-kernels"]),
+    ("throng-model", &["throng-arch", "throng-checkpoint", "throng-core", "throng-kernels", "throng-os"]),
     ("throng-wire", &["throng-core", "throng-text"]),
     ("throng-api", &["throng-core", "throng-text"]),
     (

@@ -8,7 +8,7 @@ use super::{Finding, SourceFile};
 const MAX_FILES: usize = 20;
 
 /// Has one file a model family.
-const EXCEPT: &str = "crates/model/src/arch";
+const EXCEPT: &str = "crates/arch/src/families";
 
 /// What cargo wants side by side: each is a program of its own.
 const PROGRAMS: &[&str] = &["/tests", "/benches", "/examples"];

@@ -62,8 +62,8 @@ impl PeftConfig {
     }
 
     fn parse(json: &[u8]) -> Result<Self, AdapterError> {
-        let fields: Map<String, Value> =
-            crate::python_json::from_slice(json).map_err(|error| AdapterError::Config(error.to_string()))?;
+        let fields: Map<String, Value> = throng_arch::python_json::from_slice(json)
+            .map_err(|error| AdapterError::Config(error.to_string()))?;
         let kind = fields.get("peft_type").and_then(Value::as_str).unwrap_or("LORA");
         if kind != "LORA" {
             return Err(refused("peft_type", &Value::from(kind), "LORA"));

@@ -35,8 +35,8 @@ impl HeadConfig {
     /// # Errors
     /// When it is not the configuration of an EAGLE-3 head or its sizes make no sense.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, ConfigError> {
-        let outer: Map<String, Value> =
-            crate::python_json::from_slice(json).map_err(|error| ConfigError::Json(error.to_string()))?;
+        let outer: Map<String, Value> = throng_arch::python_json::from_slice(json)
+            .map_err(|error| ConfigError::Json(error.to_string()))?;
         let of_layer = outer.get("transformer_layer_config").map(|layer| layer.to_string().into_bytes());
         let hf = HfConfig::parse(of_layer.as_deref().unwrap_or(json))?;
         if hf.model_type() != "llama" {

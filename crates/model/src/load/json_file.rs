@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use throng_os::mapped_file::open_regular;
 
 use super::LoadError;
-use crate::python_json;
+use throng_arch::python_json;
 
 /// Most bytes that are read of a file beside the weights; real tokenizers have up to 40 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;

@@ -174,7 +174,10 @@ impl HfConfig {
     }
 
     /// A Llama with the sizes of this file, from which every family starts.
-    pub(crate) fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
+    ///
+    /// # Errors
+    /// A key that is missing, or whose value makes no sense.
+    pub fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
         let hidden_size = self.required_size("hidden_size")?;
         let n_heads = self.required_size("num_attention_heads")?;
         let head_dim = self.head_dim()?;

@@ -59,7 +59,7 @@ pub use gguf_config::GgufConfig;
 pub use hf_config::HfConfig;
 pub use names::{ExpertsLayout, LayerNames, TensorNames};
 use read_keys::ReadKeys;
-pub(crate) use unnamed::FAMILY as UNNAMED;
+pub use unnamed::FAMILY as UNNAMED;
 
 use crate::config::{DecoderConfig, Mixer};
 use throng_checkpoint::TensorSource;
@@ -286,7 +286,7 @@ fn check_factors(
 }
 
 /// Names of a model's layers in transformers, whatever file the model came from.
-pub(crate) fn hf_layer_names(config: &DecoderConfig) -> &'static LayerNames {
+pub fn hf_layer_names(config: &DecoderConfig) -> &'static LayerNames {
     let family = FAMILIES.iter().find(|family| family.model_type == config.family);
     &family.map_or(&names::HF, |family| family.hf_names).layer
 }
@@ -374,7 +374,7 @@ impl ConfigError {
     }
 
     /// Makes the error that of a family without a name, with the `model_type`.
-    pub(crate) fn of_unnamed(self, model_type: &str) -> Self {
+    pub fn of_unnamed(self, model_type: &str) -> Self {
         Self::Unnamed { model_type: shorten(model_type), reason: Box::new(self) }
     }
 

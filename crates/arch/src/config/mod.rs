@@ -7,8 +7,9 @@ mod rope;
 mod shard;
 mod stage;
 
-use crate::shapes::AttentionShape;
-pub use crate::shapes::{Activation, RopeStyle};
+use throng_kernels::reference::AttentionShape;
+pub use throng_kernels::reference::RopeStyle;
+pub use throng_kernels::rows::Activation;
 
 pub use mixer::{
     AttentionConfig, DeltaShape, HybridConfig, IndexerConfig, LatentConfig, Mixer, QkNorm, StateSpaceShape,
@@ -107,7 +108,7 @@ pub struct LearnedPositions {
 
 impl DecoderConfig {
     /// A Llama without layers and sizes, from which every family starts.
-    pub(crate) fn llama(family: &'static str, norm_eps: f32) -> Self {
+    pub fn llama(family: &'static str, norm_eps: f32) -> Self {
         Self {
             family,
             vocabulary_size: 0,

@@ -11,7 +11,7 @@ const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 ///
 /// # Errors
 /// When it is no JSON apart from them, or not a `T`.
-pub(crate) fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+pub fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(json).or_else(|error| match spelled_out(json) {
         Some(json) => serde_json::from_slice(&json),
         None => Err(error),
@@ -19,7 +19,7 @@ pub(crate) fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_js
 }
 
 /// A number, finite or not.
-pub(crate) fn number(value: &Value) -> Option<f64> {
+pub fn number(value: &Value) -> Option<f64> {
     match value.get("__float__").and_then(Value::as_str) {
         Some("Infinity") => Some(f64::INFINITY),
         Some("-Infinity") => Some(f64::NEG_INFINITY),

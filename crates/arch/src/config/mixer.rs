@@ -1,8 +1,9 @@
 //! What mixes the tokens of a sequence in a layer. Does not know feed-forward blocks and how anything is
 //! computed.
 
-use crate::shapes::{AttentionShape, RopeStyle, StateLayerShape};
-pub use crate::shapes::{DeltaShape, StateSpaceShape};
+use throng_kernels::recurrent::StateLayerShape;
+use throng_kernels::reference::{AttentionShape, RopeStyle};
+pub use throng_kernels::reference::{DeltaShape, StateSpaceShape};
 
 /// The part of a layer in which a token learns from the tokens before it.
 #[derive(Debug, Clone, Copy, PartialEq)]

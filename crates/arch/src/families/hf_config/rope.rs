@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::HfConfig;
-use crate::arch::rope_scaling::{Factors, RopeScaling, longrope_amplitude, yarn_amplitude};
-use crate::arch::{ConfigError, shorten};
+use crate::families::rope_scaling::{Factors, RopeScaling, longrope_amplitude, yarn_amplitude};
+use crate::families::{ConfigError, shorten};
 use crate::python_json;
 
 /// Place of a rotary embedding's parameters: in an object of their own or beside it.

@@ -11,7 +11,7 @@ use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing};
 use throng_checkpoint::TensorSource;
 
 /// Name of a model without a family, in place of the family.
-pub(crate) const FAMILY: &str = "unnamed";
+pub const FAMILY: &str = "unnamed";
 
 /// Llama's names without those of other families, so that a tensor that no operation reads is found.
 static NAMES: TensorNames = hf_names(LayerNames {
