@@ -77,7 +77,7 @@ impl Executor for Gated {
     }
 }
 
-/// What a stream brought.
+/// Events of a stream.
 #[derive(Debug, Default, PartialEq)]
 struct Answer {
     tokens: Vec<TokenReport>,

@@ -235,6 +235,10 @@ mod tests {
                 json!({"prompt_tokens": 300, "completion_tokens": 40, "prompt_tokens_details": {"cached_tokens": 256}}),
                 tokens(300, 40, 256),
             ),
+            (
+                json!({"prompt_tokens": 300, "completion_tokens": 40, "prompt_tokens_details": {"image_tokens": 64}}),
+                Usage { image_tokens: 64, ..tokens(300, 40, 0) },
+            ),
             (json!({"prompt_tokens": 5_096, "completion_tokens": 628}), tokens(5_096, 628, 0)),
             (
                 json!({"prompt_tokens": 1, "completion_tokens": 9_000, "completion_tokens_details": {"reasoning_tokens": 8_900}}),
@@ -259,6 +263,10 @@ mod tests {
             (
                 json!({"prompt_tokens": 9, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": most}}),
                 tokens(9, 7, 9),
+            ),
+            (
+                json!({"prompt_tokens": 9, "completion_tokens": 7, "prompt_tokens_details": {"image_tokens": most}}),
+                Usage { image_tokens: 9, ..tokens(9, 7, 0) },
             ),
         ] {
             let is_absurd = expected.prompt_tokens == 200 || expected.completion_tokens == 20;

@@ -55,7 +55,7 @@ pub(super) struct File {
     pub memory: Reservation,
 }
 
-/// What a host answered.
+/// Answer of a host.
 enum Answer {
     File(File),
     /// Another URL has the file.
@@ -168,7 +168,7 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     };
     match select(pin!(talk), pin!(connection)).await {
         Either::Left((answer, _)) => answer,
-        // What has arrived is still to be read.
+        // The bytes that have arrived are still to be read.
         Either::Right((_, talk)) => talk.await,
     }
 }

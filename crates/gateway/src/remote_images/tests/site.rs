@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::remote_images::resolver::Resolver;
 
-/// What a host does with a request.
+/// Behaviour of a host towards a request.
 #[derive(Debug, Clone)]
 pub enum Behaviour {
     /// Sends these bytes and closes the connection.
