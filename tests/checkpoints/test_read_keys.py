@@ -1,4 +1,4 @@
-"""The list of keys that transformers reads (`crates/model/src/arch/read_keys/keys.jsonl`) is what its generator writes from the version
+"""The list of keys that transformers reads (`crates/arch/src/families/read_keys/keys.jsonl`) is what its generator writes from the version
 of transformers that the list names, which is the one that these tests have."""
 
 import importlib.metadata
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "crates/model/src/arch/read_keys"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "crates/arch/src/families/read_keys"
 
 
 def test_the_list_of_keys_is_what_its_generator_writes():

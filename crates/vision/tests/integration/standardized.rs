@@ -1,6 +1,6 @@
 //! Gemma 4's larger models standardize features before the projection; the reference models do not. The
-//! fixture has means and factors for the reference model, and what transformers 5 makes of two of its pictures
-//! with them.
+//! fixture has means and factors for the reference model, and what transformers 5 makes of two of its
+//! pictures with them.
 
 use std::path::Path;
 

@@ -36,8 +36,8 @@ impl EncodingTime {
 
 impl Scheduler {
     /// Number of the `n` next tokens of sequence `i` that the step may compute: those before the first
-    /// picture whose features are not there. Where there are none, the step gets work on that picture: half of
-    /// its rest if `others` want it too.
+    /// picture whose features are not there. Where there are none, the step gets work on that picture: half
+    /// of its rest if `others` want it too.
     pub(super) fn encode_before(
         &mut self,
         i: usize,
