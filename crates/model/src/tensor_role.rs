@@ -35,6 +35,7 @@ pub fn tensor_roles(architecture: &Architecture, source: &dyn TensorSource) -> H
         uses.note(&format!("{}.bias", names.output), TensorRole::Vector);
     }
     uses.weight(names.final_norm, TensorRole::Vector);
+    uses.note(&format!("{}.bias", names.final_norm), TensorRole::Vector);
     if config.encoder.is_some() {
         uses.weight(names.positions, TensorRole::Lookup);
         uses.weight(names.segments, TensorRole::Lookup);

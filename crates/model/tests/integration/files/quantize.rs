@@ -175,11 +175,13 @@ fn folders_of_every_family_are_quantized_and_stay_close() {
         }
         n_folders += 1;
         let exact = bits(&open(&folder, None, 2), BackendKind::Reference);
-        // Norms in the middle of a block and states that go from token to token pass the rounding of weights on; the embeddings and
-        // logits of the reranker are nine times as large as those of the same architecture.
-        let is_sensitive = ["gemma4-ple", "gemma4-moe", "qwen3-next", "qwen3-5-moe", "qwen3-reranker"]
-            .iter()
-            .any(|name| folder.ends_with(name));
+        // Norms in the middle of a block, states that go from token to token and choices of positions pass the
+        // rounding of weights on; the embeddings and logits of the reranker are nine times as large as those
+        // of the same architecture.
+        let is_sensitive =
+            ["gemma4-ple", "gemma4-moe", "qwen3-next", "qwen3-5-moe", "qwen3-reranker", "glm-dsa"]
+                .iter()
+                .any(|name| folder.ends_with(name));
         let of_q8_0 = if is_sensitive { 0.1 } else { 0.05 };
         for (to, bound) in [(Quantization::Q8_0, of_q8_0), (Quantization::Q4_K, 0.5)] {
             let model = open(&folder, Some(to), 2);
@@ -194,7 +196,7 @@ fn folders_of_every_family_are_quantized_and_stay_close() {
         }
     }
     assert!(far.is_empty(), "{far:?}");
-    assert_eq!(n_folders, 55);
+    assert_eq!(n_folders, 74);
     // Rows of 40 elements fit no block.
     assert!(n_changed >= 2 * 17, "{n_changed}");
 }
