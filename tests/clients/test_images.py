@@ -102,4 +102,4 @@ def test_what_is_no_image_is_refused_by_its_place(server):
     content = [{"type": "text", "text": TEXT}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model=MODEL.name, messages=[{"role": "user", "content": content}])
-    assert refused.value.code == "invalid_image" and refused.value.param == "messages[0].content[1]"
+    assert refused.value.code == "invalid_image" and refused.value.param == "messages[0].content[1].image_url"

@@ -1,4 +1,4 @@
-//! Crates have at most 23,000 lines in `src`, without exceptions. Files have at most 500 lines and functions
+//! Crates have at most 22,000 lines in `src`, without exceptions. Files have at most 500 lines and functions
 //! at most 80, except for tests. Exceptions are listed in `xtask/tidy-exceptions.txt`; one that is no longer
 //! needed is a finding, so the list can only shrink.
 
@@ -11,7 +11,7 @@ use syn::visit::{self, Visit};
 
 use super::{Finding, SourceFile};
 
-const MAX_CRATE_LINES: usize = 23_000;
+const MAX_CRATE_LINES: usize = 22_000;
 const MAX_FILE_LINES: usize = 500;
 const MAX_FUNCTION_LINES: usize = 80;
 const EXCEPTIONS: &str = "xtask/tidy-exceptions.txt";
