@@ -14,5 +14,5 @@ mod positions;
 mod weights;
 
 pub use encoder::Encoding;
-pub use model::{VisionModel, with_vision};
+pub use model::{VisionModel, is_known, with_vision};
 pub use patches::MAX_PATCHES;

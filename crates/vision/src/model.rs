@@ -48,6 +48,11 @@ struct Parts {
     reference: Mutex<Option<Arc<EncoderWeights<ReferenceBackend>>>>,
 }
 
+/// Whether the encoder of models with this `model_type`, and with that of their `vision_config`, is known.
+pub fn is_known(model_type: &str, encoder_type: Option<&str>) -> bool {
+    VisionFamily::of(model_type, encoder_type).is_some()
+}
+
 /// Adds to a model the encoder that its files have, if its family's is known, or that of the GGUF file
 /// `mmproj`. A GGUF model without one takes the one beside it, if there is one. A model whose encoder is not
 /// known reads text only.

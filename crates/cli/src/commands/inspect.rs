@@ -197,9 +197,13 @@ fn feed_forward(config: &DecoderConfig) -> String {
 /// A table of published models; for those that do not load, with the reason.
 fn known() -> String {
     let mut table = table();
-    for KnownModel { repository, source, support } in known_models() {
+    for KnownModel { repository, source, support, vision } in known_models() {
+        let sees = vision.is_some_and(|vision| {
+            throng_vision::is_known(&vision.model_type, vision.encoder_type.as_deref())
+        });
         let found = match support {
             Support::Whole => "supported".to_owned(),
+            Support::TextOnly if sees => "text and images".to_owned(),
             Support::TextOnly => "text part only".to_owned(),
             // The list of supported features would make the cell too long.
             Support::None(error) => {

@@ -15,7 +15,7 @@ const CONFIGS: &str = include_str!("configs.jsonl");
 pub enum Support {
     /// The whole model.
     Whole,
-    /// Text only: neither images nor sounds.
+    /// Its text part. Images only if its vision part is known too; never sounds.
     TextOnly,
     /// Not supported, for this reason.
     None(ConfigError),
@@ -28,8 +28,19 @@ pub struct KnownModel {
     pub repository: String,
     /// The file that its configuration was taken from.
     pub source: String,
-    /// Degree of its support.
+    /// Degree of its support here.
     pub support: Support,
+    /// Its vision part, if it has one.
+    pub vision: Option<KnownVision>,
+}
+
+/// The vision part of a repository's model, by the names in its configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownVision {
+    /// `model_type` of the model.
+    pub model_type: String,
+    /// `model_type` of the vision part, where the file says it.
+    pub encoder_type: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -56,13 +67,21 @@ pub fn known_models() -> impl Iterator<Item = KnownModel> {
     };
     CONFIGS.lines().skip(1).map(entry).map(|Entry { repository, source, config }| {
         let is_multimodal = ["text_config", "vision_config"].iter().any(|key| config.contains_key(*key));
+        let vision = vision_of(&config);
         let support = match Architecture::from_config_json(Value::Object(config).to_string().as_bytes()) {
             Ok(_) if is_multimodal => Support::TextOnly,
             Ok(_) => Support::Whole,
             Err(error) => Support::None(error),
         };
-        KnownModel { repository, source, support }
+        KnownModel { repository, source, support, vision }
     })
+}
+
+fn vision_of(config: &Map<String, Value>) -> Option<KnownVision> {
+    let vision = config.get("vision_config")?.as_object()?;
+    let model_type = config.get("model_type")?.as_str()?.to_owned();
+    let encoder_type = vision.get("model_type").and_then(Value::as_str).map(str::to_owned);
+    Some(KnownVision { model_type, encoder_type })
 }
 
 #[cfg(test)]
@@ -84,7 +103,7 @@ mod tests {
         }
         assert_eq!(support("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4"), &Support::Whole);
         assert!(collected().starts_with("20"));
-        for KnownModel { repository, source, support } in &models {
+        for KnownModel { repository, source, support, .. } in &models {
             assert!(source.starts_with("https://github.com/"), "{repository}: {source}");
             let by_family_or_format = match support {
                 Support::Whole | Support::TextOnly => true,
