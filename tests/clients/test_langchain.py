@@ -102,7 +102,6 @@ def test_embeddings(embedder_url):
     assert many[1] == one != many[0]
 
 
-@pytest.mark.xfail(strict=True, reason="the Responses API is not built yet")
 def test_the_responses_api(base_url):
     model = ChatOpenAI(base_url=base_url, model=MODEL, use_responses_api=True, max_retries=0)
     assert model.invoke("Hello!").text

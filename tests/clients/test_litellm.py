@@ -87,7 +87,6 @@ def test_embeddings(embedder_url):
     assert len(one["embedding"]) == len(other["embedding"]) and one["embedding"] != other["embedding"]
 
 
-@pytest.mark.xfail(strict=True, reason="the Responses API is not built yet")
 def test_the_responses_api(base_url):
     settings = dict(api_base=base_url, api_key="none", max_retries=0)
     assert litellm.responses(model=f"openai/{MODEL}", input="Hello!", **settings).output
