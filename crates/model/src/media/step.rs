@@ -17,15 +17,15 @@ use crate::batch_input::{BatchInput, FeatureRows};
 /// Most bytes of kept features, beyond those of the steps in flight.
 const MAX_FEATURE_BYTES: usize = 256 << 20;
 
-/// Most pictures that are begun and not done. The one begun first is given up for one more, and is begun
-/// again when it is needed.
-const MAX_BEGUN: usize = 8;
+/// Most pictures that are begun and not done, as many as a step works on. The one that was worked on longest
+/// ago is given up for one more, and is begun again when it is needed.
+const MAX_BEGUN: usize = 4;
 
 /// An encoder with the features that it made.
 pub(crate) struct MediaReader {
     encoder: Box<dyn MediaEncoder>,
     cache: FeatureCache,
-    /// Pictures that are begun and not done, in this order.
+    /// Pictures that are begun and not done, the one worked on last at the end.
     begun: VecDeque<BegunEncoding>,
     /// Elements of a feature.
     width: usize,
@@ -198,9 +198,7 @@ impl MediaReader {
         if self.begun.len() == MAX_BEGUN {
             self.begun.pop_front();
         }
-        // Those that are known keep their places: the one begun first is given up first.
-        let place = known.unwrap_or(self.begun.len()).min(self.begun.len());
-        self.begun.insert(place, begun);
+        self.begun.push_back(begun);
         Ok(None)
     }
 
