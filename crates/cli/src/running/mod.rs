@@ -96,6 +96,7 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
         ModelSource::Path { path, .. } => throng_model::load::load(path, &options, &mut |_| {})?,
     };
     let mut model = throng_vision::with_vision(model, section.mmproj.as_deref())?;
+    model.log_unread_tensors();
     if section.strict_config {
         strict(&model)?;
     }

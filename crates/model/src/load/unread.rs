@@ -36,11 +36,15 @@ impl LoadedModel {
                 keys.join(", ")
             );
         }
+        Ok(())
+    }
+
+    /// Tells the log which tensors nothing reads, once all parts of the model are known.
+    pub fn log_unread_tensors(&self) {
         if !self.unread_tensors.is_empty() {
             let named = groups(&self.unread_tensors).into_iter().map(|(name, n)| format!("{name} ({n})"));
             let named = named.collect::<Vec<_>>().join(", ");
             tracing::info!("{} tensors are not read: {named}", self.unread_tensors.len());
         }
-        Ok(())
     }
 }
