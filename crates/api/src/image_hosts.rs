@@ -48,7 +48,7 @@ impl ImageHosts {
     /// `private:HOST:PORT`. Without a port the default ports of `http` and `https` are meant.
     ///
     /// # Errors
-    /// The first entry that is none, with the reason.
+    /// The first invalid entry, with the reason.
     pub fn new<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidImageHost> {
         let mut hosts = BTreeMap::new();
         for entry in entries {

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 
 use crate::attention::QuerySpan;
 use crate::disjoint::Disjoint;
-use crate::rows::{load_part, store_part};
-use crate::simd::{CheckedKernel, Kernel, SimdIsa, exp};
+use crate::rows::exponentials;
+use crate::simd::{CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Queries, keys and values of whole sequences, and their scores by distance. The score of a query at `i` and
@@ -157,21 +157,4 @@ impl RelativeBatch<'_> {
             *score = (*score + of_query + of_key) * self.scale + bias;
         }
     }
-}
-
-/// Replaces scores by their exponentials, of the distance to the largest; one divided by their sum.
-///
-/// # Safety
-/// The ISA's features must be available.
-#[inline(always)]
-unsafe fn exponentials<S: SimdIsa>(scores: &mut [f32]) -> f32 {
-    let most = scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score));
-    for scores in scores.chunks_mut(16) {
-        // SAFETY: parts are at most sixteen elements.
-        unsafe {
-            let distance = S::sub(load_part::<S>(scores), S::splat(most));
-            store_part::<S>(scores, exp::<S>(distance));
-        }
-    }
-    1.0 / scores.iter().sum::<f32>()
 }

@@ -188,7 +188,7 @@ impl Architecture {
             let family = FAMILIES.iter().find(|family| family.is_called(name));
             family.ok_or_else(|| ConfigError::not_supported(name))
         };
-        // What other files call a text model whose family their part about text names.
+        // Some multimodal files have a model_type of their own; that of their text_config names the family.
         let of_text = hf.text_model_type().filter(|_| MULTIMODAL.contains(&model_type));
         let mut family = named(of_text.unwrap_or(model_type))?;
         if of_text.is_some() {

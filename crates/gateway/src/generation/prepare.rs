@@ -322,7 +322,7 @@ pub(crate) fn encode_conversation(
             _ => input.add_generation_prompt && format.opens().iter().any(|open| rendered.ends_with(open)),
         }
     });
-    // As transformers' processors of images do: LLaVA's templates leave the first token to the tokenizer.
+    // LLaVA's chat templates write no BOS token: transformers' processors let the tokenizer add it.
     let bos = tokenizer.special_tokens().named.iter().find(|(name, _)| name == "bos_token");
     let has_bos = bos.is_some_and(|(_, text)| rendered.begins_with(text));
     let adds_special_tokens = conversation.adds_special_tokens(model.served.images.is_some() && !has_bos);

@@ -12,8 +12,8 @@ use super::transpose::ValuesOfKeys;
 use super::{QueryBatch, QuerySpan, attention, locate};
 use crate::disjoint::Disjoint;
 use crate::reference::AttentionShape;
-use crate::rows::{load_part, store_part};
-use crate::simd::{CheckedKernel, Kernel, SimdIsa, exp};
+use crate::rows::{exponentials, load_part};
+use crate::simd::{CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Queries for which keys are read out of the order of the cache at a time.
@@ -319,21 +319,4 @@ impl Kernel for Attend<'_> {
             out.iter_mut().for_each(|out| *out *= inverse);
         }
     }
-}
-
-/// Replaces scores by their exponentials, of the distance to the largest; one divided by their sum.
-///
-/// # Safety
-/// The ISA's features must be available.
-#[inline(always)]
-unsafe fn exponentials<S: SimdIsa>(scores: &mut [f32]) -> f32 {
-    let most = scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score));
-    for scores in scores.chunks_mut(16) {
-        // SAFETY: parts are at most sixteen elements.
-        unsafe {
-            let distance = S::sub(load_part::<S>(scores), S::splat(most));
-            store_part::<S>(scores, exp::<S>(distance));
-        }
-    }
-    1.0 / scores.iter().sum::<f32>()
 }

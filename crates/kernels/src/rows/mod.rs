@@ -5,11 +5,13 @@ mod activation;
 mod gate;
 mod layer_norm;
 mod rope;
+mod softmax;
 
 pub use activation::Activation;
 pub use gate::gate_columns;
 pub use layer_norm::{layer_norm, layer_norm_groups};
 pub use rope::rope;
+pub(crate) use softmax::exponentials;
 
 use crate::disjoint::Disjoint;
 use crate::reference::AttentionShape;

@@ -208,7 +208,7 @@ impl Scheduler {
         self.hits.clear();
         if !needs_whole_prompt {
             head.find_cached(&self.pool, &mut self.hits);
-            // What one of them leaves must be as the other asks.
+            // Both conditions must hold for the hits that remain.
             let mut n_before = usize::MAX;
             while self.hits.len() < n_before {
                 n_before = self.hits.len();

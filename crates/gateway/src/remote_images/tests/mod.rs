@@ -332,7 +332,7 @@ async fn downloads_end_with_their_client_and_are_bounded() {
     site.until(|n| n.ended == 1).await;
     assert_eq!(images.slots.available_permits(), MAX_DOWNLOADS);
     assert_eq!(images.memory.held(Part::Bodies), 0);
-    // Of one request some are downloaded at a time.
+    // The downloads of one request run only a few at a time.
     {
         let mut fetching = Box::pin(fetch(&images, &stalls));
         tokio::select! {
