@@ -18,7 +18,7 @@ mod unread;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use throng_core::request::GenerationDefaults;
@@ -116,6 +116,8 @@ pub struct LoadedModel {
     pub pooler: Option<Pooler>,
     /// The part that encodes pictures; `None`: the model reads text only.
     media: Option<Arc<dyn MediaModel>>,
+    /// Fingerprint of the model, where blocks of its runners may leave them.
+    fingerprint: OnceLock<Arc<str>>,
     architecture: Architecture,
     tensors: Arc<dyn TensorSource>,
     unread_tensors: Vec<String>,
@@ -334,6 +336,12 @@ impl LoadedModel {
         let pooler = self.pooler.as_ref().expect("a pooling model");
         let config = Arc::clone(&self.config);
         Ok(PoolingRunner::new(backend, config, weights, limits, pooler, &self.tensors)?)
+    }
+
+    /// Sets the digest of all that the bits of its answers depend on, so that blocks of runners made from now
+    /// on may leave them. Does nothing if it is set.
+    pub fn set_fingerprint(&self, fingerprint: Arc<str>) {
+        self.fingerprint.get_or_init(|| fingerprint);
     }
 
     /// Adds the part that encodes pictures.
