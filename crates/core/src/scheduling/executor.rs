@@ -121,6 +121,9 @@ pub enum ExecutorError {
     /// The batch moves a block from or to a tier that the executor does not have.
     #[error("blocks cannot move from {} to {}", .0.from.tier, .0.to.tier)]
     UnsupportedMove(BlockMove),
+    /// A process that runs a part of the model takes part no more.
+    #[error("a process of the model was lost: {0}")]
+    PeerLost(String),
     /// The executor could not allocate memory for the step.
     #[error("out of memory: {0}")]
     OutOfMemory(String),

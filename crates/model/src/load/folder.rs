@@ -64,6 +64,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         pooler,
         media: None,
         architecture,
+        own_part: None,
         tensors,
         unread_tensors: Vec::new(),
         quantize: None,

@@ -36,6 +36,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         pooler,
         media: None,
         architecture,
+        own_part: None,
         tensors: gguf,
         unread_tensors: Vec::new(),
         quantize: None,

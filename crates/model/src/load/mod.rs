@@ -27,15 +27,17 @@ use throng_core::scheduling::forward_work::ForwardWork;
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;
 
-use crate::arch::{Architecture, ConfigError};
+use crate::arch::{Architecture, ConfigError, TensorNames};
 use crate::backend::{Backend, BackendError};
-use crate::config::{DecoderConfig, Stage};
+use crate::config::{DecoderConfig, ShardBlocks, Stage};
 use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
 use crate::kv_cache::{KvDtype, KvLayout};
+use crate::parallel::{OwnPart, PartError, shard_blocks};
 use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
 use crate::roofline::{HeldTensor, forward_work};
 use crate::runner::{ModelRunner, RunnerLimits};
+use crate::state_cache::StateLayout;
 use crate::tensor_role::{TensorRole, tensor_roles};
 use throng_checkpoint::gguf::{Gguf, GgufError};
 use throng_checkpoint::safetensors::SafetensorsError;
@@ -117,6 +119,8 @@ pub struct LoadedModel {
     /// The part that encodes pictures; `None`: the model reads text only.
     media: Option<Arc<dyn MediaModel>>,
     architecture: Architecture,
+    /// The part of the model that this is; `None`: all of it.
+    own_part: Option<OwnPart>,
     tensors: Arc<dyn TensorSource>,
     unread_tensors: Vec<String>,
     quantize: Option<QuantizePlan>,
@@ -188,6 +192,9 @@ pub enum LoadError {
     /// The model cannot be quantized.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
+    /// The model has no such part.
+    #[error(transparent)]
+    Part(#[from] PartError),
     /// The backend cannot hold it.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -252,6 +259,7 @@ impl LoadedModel {
     fn unprepared(&self) -> UnpreparedWeights<'_> {
         UnpreparedWeights {
             architecture: &self.architecture,
+            part: self.own_part.as_ref(),
             tensors: &*self.tensors,
             quantize: self.quantize,
             cache: self.cache.as_ref(),
@@ -433,6 +441,31 @@ impl LoadedModel {
 
     /// The shape of a KV cache of `n_blocks`.
     pub fn kv_layout(&self, dtype: KvDtype, n_blocks: usize) -> KvLayout {
-        KvLayout::new(&self.config, dtype, n_blocks)
+        KvLayout::new(&self.config, dtype, n_blocks).of_layers(&self.stage().layers)
+    }
+
+    /// Bytes of one slot of recurrent state; `None` when it overflows.
+    pub fn state_bytes(&self) -> Option<usize> {
+        StateLayout::new(&self.config, 1).of_layers(&self.stage().layers).bytes()
+    }
+
+    /// The stage that the model is.
+    pub(crate) fn stage(&self) -> Stage {
+        self.own_part.as_ref().map_or_else(|| Stage::whole(&self.config), |part| part.stage.clone())
+    }
+
+    pub(crate) fn names(&self) -> &'static TensorNames {
+        self.architecture.names
+    }
+
+    pub(crate) fn shard_blocks(&self) -> ShardBlocks {
+        shard_blocks(&self.architecture, &*self.tensors, self.quantize)
+    }
+
+    /// The model restricted to a part, whose configuration is `config`.
+    pub(crate) fn with_part(mut self, part: OwnPart, config: Arc<DecoderConfig>) -> Self {
+        self.architecture.config = (*config).clone();
+        (self.config, self.own_part) = (config, Some(part));
+        self
     }
 }

@@ -1,0 +1,54 @@
+//! A runner of a part of a model: activations come from the stage before and go to the next one, and steps
+//! are followed that another rank answers. Does not know how ranks communicate.
+
+use throng_core::scheduling::batch::ScheduledBatch;
+use throng_core::scheduling::executor::ExecutorError;
+
+use super::{ModelRunner, RunnerStep, executor_error};
+use crate::backend::{Backend, BackendError};
+use crate::decoder::Decoder;
+use crate::parallel::StageLinks;
+
+/// Runs the layers of a stage.
+pub(super) fn run_stage<B: Backend>(
+    backend: &mut B,
+    decoder: &mut Decoder<B>,
+    cache: &mut B::KvCache,
+    stages: &mut StageLinks,
+    step: &RunnerStep<B>,
+) -> Result<(), BackendError> {
+    if decoder.stage().embeds {
+        decoder.forward_with(backend, cache, &step.input, &step.adapters);
+    } else {
+        let residual = stages.receive(step.input.n_tokens() * decoder.config().hidden_size)?;
+        decoder.forward_from(backend, cache, &step.input, residual, &step.adapters);
+    }
+    if decoder.stage().has_head { Ok(()) } else { stages.send(decoder.residual(backend)?) }
+}
+
+impl<B: Backend> ModelRunner<B> {
+    /// Connects the runner with those of other stages.
+    #[must_use]
+    pub(crate) fn with_stages(self, stages: Option<StageLinks>) -> Self {
+        Self { stages, ..self }
+    }
+
+    /// Runs a step whose tokens another rank chooses: the same operations in the same order as there.
+    ///
+    /// # Errors
+    /// When the step failed here, or a rank is lost.
+    pub(crate) fn follow(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
+        let mut step = self.spare_steps.pop().unwrap_or_else(RunnerStep::new);
+        step.prepare(batch, &self.adapters)?;
+        self.forward(&mut step, None).map_err(executor_error)?;
+        if self.decoder.stage().has_head {
+            for first in (0..step.wanted.len()).step_by(self.max_logit_rows) {
+                let piece = first..step.wanted.len().min(first + self.max_logit_rows);
+                let logits = self.decoder.logits(&mut self.backend, piece);
+                self.backend.download(logits).map_err(executor_error)?;
+            }
+        }
+        self.spare_steps.push(step);
+        Ok(())
+    }
+}
