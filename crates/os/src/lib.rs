@@ -6,6 +6,7 @@ pub mod affinity;
 mod bus_fault;
 pub mod mapped_file;
 pub mod memory;
+pub mod numa;
 pub mod priority;
 pub mod shared_memory;
 pub mod tile_registers;

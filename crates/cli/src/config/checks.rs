@@ -77,6 +77,7 @@ fn tokens(section: &TokenConfig, faults: &mut Faults) {
 fn model(section: &ModelSection, faults: &mut Faults) {
     faults.chosen("model.kv_cache_memory_bytes", section.kv_cache_memory_bytes, bounds::KV_CACHE_BYTES);
     faults.chosen("model.n_threads", section.n_threads, bounds::THREADS);
+    faults.chosen("model.pipeline_parallel_size", section.pipeline_parallel_size, bounds::RANKS);
     let recommended = section.override_generation_config.check();
     faults.add(recommended.map_err(|fault| format!("model.override_generation_config: {fault}")));
     let variables = check_variables(&section.default_chat_template_kwargs);
