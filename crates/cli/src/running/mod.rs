@@ -23,7 +23,7 @@ use throng_model::decoder::weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions};
 use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions, QuantizeReport};
-use throng_os::affinity::{Cores, bind_to, default_threads};
+use throng_os::affinity::default_threads;
 use throng_text::{ChatTemplate, Tokenizer};
 
 use crate::args;
@@ -170,17 +170,21 @@ pub fn start_with(
     let division = Division::of(section, engine, &source)?;
     let (model, processes) = divided(division.as_ref(), model)?;
     let n_threads = division.as_ref().map_or_else(|| n_threads(section), Division::n_threads);
+    let mut own_bytes = 0;
     // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());
         let tokenizer =
             thread.spawn_scoped(scope, || tokenizer(section, &model)).context("cannot start a thread")?;
-        let unbound = Cores::allowed();
-        division.iter().for_each(Division::bind);
-        prepare((section, n_threads), &model, report)?;
-        if division.is_some() {
-            bind_to(&unbound.logical);
-        }
+        let mut note = |progress: LoadProgress| {
+            own_bytes = progress.done_bytes;
+            report(progress);
+        };
+        let mut load = || prepare((section, n_threads), &model, &mut note);
+        match &division {
+            None => load(),
+            Some(division) => division.on_own_cores(load),
+        }?;
         let loaded = started.elapsed();
         anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
     })?;
@@ -208,6 +212,7 @@ pub fn start_with(
             }
             processes.wait_until_loaded()?;
             tracing::info!("{}", division.describe());
+            division.check_speed(&mut processes, &model, own_bytes)?;
             elsewhere.add(&processes, kv_dtype(section, &model))?;
             Some(Ranks::new(division, processes))
         }

@@ -33,6 +33,7 @@ mod sampling;
 mod step;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use throng_core::request::TokenId;
 pub use throng_kernels::low_rank::LowRankPart;
@@ -86,6 +87,11 @@ pub trait Backend: DeviceOps + RecurrentOps {
     /// way, are not announced.
     fn begin_layers(&mut self, _shape: StepShape) -> bool {
         false
+    }
+
+    /// Time in exchanges with other devices so far, waiting for them included.
+    fn exchanging(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Whether the step cannot succeed any more, so that the rest of it may be left out.

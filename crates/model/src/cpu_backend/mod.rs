@@ -13,6 +13,7 @@ mod projections;
 mod recurrent;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use throng_kernels::Isa;
 use throng_kernels::matmul::Activations;
@@ -94,6 +95,10 @@ impl CpuBackend {
 impl Backend for CpuBackend {
     fn has(&self, _capability: Capability) -> bool {
         true
+    }
+
+    fn exchanging(&self) -> Duration {
+        self.group.as_ref().map_or(Duration::ZERO, |group| group.usage().took)
     }
 
     fn has_failed(&self) -> bool {

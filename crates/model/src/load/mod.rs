@@ -454,6 +454,11 @@ impl LoadedModel {
         self.own_part.as_ref().map_or_else(|| Stage::whole(&self.config), |part| part.stage.clone())
     }
 
+    /// Whether other processes have the rest of the model.
+    pub fn is_part(&self) -> bool {
+        self.own_part.is_some()
+    }
+
     pub(crate) fn names(&self) -> &'static TensorNames {
         self.architecture.names
     }
@@ -462,10 +467,10 @@ impl LoadedModel {
         shard_blocks(&self.architecture, &*self.tensors, self.quantize)
     }
 
-    /// The model restricted to a part, whose configuration is `config`.
+    /// The model restricted to a part, whose configuration is `config`. Parts read text only.
     pub(crate) fn with_part(mut self, part: OwnPart, config: Arc<DecoderConfig>) -> Self {
         self.architecture.config = (*config).clone();
-        (self.config, self.own_part) = (config, Some(part));
+        (self.config, self.own_part, self.media) = (config, Some(part), None);
         self
     }
 }

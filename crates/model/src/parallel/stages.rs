@@ -32,6 +32,11 @@ impl StageLinks {
         Self { ranks, patience, received: Vec::new() }
     }
 
+    /// Number of stages.
+    pub(crate) fn n_stages(&self) -> usize {
+        self.ranks.n_ranks()
+    }
+
     /// The residual stream of the stage before, of so many elements.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! know processes.
 
 use std::any::Any;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use throng_comm::{CommError, Communicator, Deadline};
 use throng_core::scheduling::batch::{MalformedStep, ScheduledBatch, StepMessage, StepOutput};
@@ -14,30 +14,67 @@ use crate::runner::ModelRunner;
 /// Longest message of a step, in bytes.
 const MAX_STEP_BYTES: usize = 256 << 20;
 
+/// Steps after which the share of communication is logged.
+const MEASURED_STEPS: u32 = 200;
+
 /// Runs steps as rank 0 and has the others follow.
-pub struct Leader {
-    runner: Box<dyn Executor>,
+pub struct Leader<B: Backend> {
+    runner: ModelRunner<B>,
     ranks: Box<dyn Communicator>,
     patience: Duration,
     message: StepMessage,
     bytes: Vec<u8>,
+    measured: Measured,
     /// What lives as long as the group: the processes of the other ranks.
     _others: Box<dyn Any + Send>,
 }
 
-impl Leader {
+/// Time of steps so far.
+#[derive(Debug, Default)]
+struct Measured {
+    n_steps: u32,
+    steps: Duration,
+    /// Time in exchanges before the first of these steps.
+    exchanging_before: Duration,
+}
+
+impl<B: Backend> Leader<B> {
     /// `runner` is that of rank 0's part, `ranks` are all of them; `others` is dropped with the executor.
     pub fn new(
-        runner: Box<dyn Executor>,
+        runner: ModelRunner<B>,
         ranks: Box<dyn Communicator>,
         patience: Duration,
         others: Box<dyn Any + Send>,
     ) -> Self {
-        Self { runner, ranks, patience, message: StepMessage::default(), bytes: Vec::new(), _others: others }
+        let (message, measured) = (StepMessage::default(), Measured::default());
+        Self { runner, ranks, patience, message, bytes: Vec::new(), measured, _others: others }
+    }
+
+    /// Counts a step that took so long, and logs the share of communication in the first ones.
+    fn measure(&mut self, took: Duration) {
+        let Measured { n_steps, steps, exchanging_before } = &mut self.measured;
+        if *n_steps > MEASURED_STEPS {
+            return;
+        }
+        // The first step touches memory for the first time.
+        if *n_steps == 0 {
+            (*n_steps, *exchanging_before) = (1, self.runner.exchanging());
+            return;
+        }
+        (*n_steps, *steps) = (*n_steps + 1, *steps + took);
+        if *n_steps > MEASURED_STEPS {
+            let exchanging = self.runner.exchanging().saturating_sub(*exchanging_before);
+            tracing::info!(
+                "measured in {MEASURED_STEPS} steps: {:.2} ms each, {:.1} % of it in communication, waiting for other \
+                 ranks included",
+                steps.as_secs_f64() * 1e3 / f64::from(MEASURED_STEPS),
+                exchanging.as_secs_f64() / steps.as_secs_f64().max(1e-9) * 100.0,
+            );
+        }
     }
 }
 
-impl Executor for Leader {
+impl<B: Backend> Executor for Leader<B> {
     fn capacity(&self) -> ExecutorCapacity {
         self.runner.capacity()
     }
@@ -56,7 +93,10 @@ impl Executor for Leader {
     }
 
     fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        self.runner.collect(batch, output)
+        let begun = Instant::now();
+        let result = self.runner.collect(batch, output);
+        self.measure(begun.elapsed());
+        result
     }
 }
 

@@ -124,6 +124,7 @@ impl<B: Backend> ModelRunner<B> {
             takes_whole_prompts: false,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {
@@ -346,7 +347,9 @@ impl<B: Backend> Executor for ModelRunner<B> {
         }
         let before = self.in_flight.pop_back();
         let mut begun = Ok(());
+        // A stage would wait here for the one before it.
         if self.capacity.max_steps_in_flight > 1
+            && self.stages.is_none()
             && before.as_ref().is_none_or(|before| matches!(before.progress, Progress::Sampled(_)))
         {
             begun = self.forward(&mut step, before.as_ref()).map_err(executor_error);
@@ -384,7 +387,9 @@ impl<B: Backend> Executor for ModelRunner<B> {
         output.media = step.media;
         begin_sequences(step.failed(), batch.sequences().len(), output);
         self.note_collected(output);
-        if let Some(mut next) = self.in_flight.pop_front() {
+        if self.stages.is_none()
+            && let Some(mut next) = self.in_flight.pop_front()
+        {
             if let Progress::Prepared = next.progress {
                 self.forward(&mut next, None).map_err(executor_error)?;
             }

@@ -1,8 +1,10 @@
 //! A runner of a part of a model: activations come from the stage before and go to the next one, and steps
 //! are followed that another rank answers. Does not know how ranks communicate.
 
+use std::time::Duration;
+
 use throng_core::scheduling::batch::ScheduledBatch;
-use throng_core::scheduling::executor::ExecutorError;
+use throng_core::scheduling::executor::{ExecutorCapacity, ExecutorError, MAX_STEPS_IN_FLIGHT};
 
 use super::{ModelRunner, RunnerStep, executor_error};
 use crate::backend::{Backend, BackendError};
@@ -30,7 +32,16 @@ impl<B: Backend> ModelRunner<B> {
     /// Connects the runner with those of other stages.
     #[must_use]
     pub(crate) fn with_stages(self, stages: Option<StageLinks>) -> Self {
-        Self { stages, ..self }
+        let n_stages = stages.as_ref().map_or(1, StageLinks::n_stages).min(MAX_STEPS_IN_FLIGHT) as u32;
+        let max_steps_in_flight = if n_stages > 1 { n_stages } else { self.capacity.max_steps_in_flight };
+        let capacity = ExecutorCapacity { n_stages, max_steps_in_flight, ..self.capacity };
+        Self { stages, capacity, ..self }
+    }
+
+    /// Time in exchanges with other ranks, waiting for them included.
+    pub(crate) fn exchanging(&self) -> Duration {
+        let stages = self.stages.as_ref().map_or(Duration::ZERO, |stages| stages.usage().took);
+        self.backend.exchanging() + stages
     }
 
     /// Runs a step whose tokens another rank chooses: the same operations in the same order as there.

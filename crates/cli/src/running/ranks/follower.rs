@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use throng_comm::shared::SharedHost;
 use throng_comm::Deadline;
+use throng_comm::shared::SharedHost;
+use throng_kernels::threads::ThreadPool;
 use throng_model::decoder::weights::LoadProgress;
 use throng_model::load::{LoadedModel, RunnerOptions};
 use throng_model::parallel::{FollowError, Grid, follow};
 use throng_os::affinity::bind_to;
 
-use super::messages::{Answer, KV_DTYPES, Limits, Loaded, Setup, receive, send};
-use super::{START_LIMIT, links};
+use super::messages::{Answer, KV_DTYPES, Loaded, Order, Setup, receive, send};
+use super::{START_LIMIT, links, probe};
 use crate::args::RankArgs;
 use crate::error_chain::in_full;
 use crate::running::{backend, open};
@@ -41,11 +42,24 @@ pub fn run(arguments: &RankArgs) -> Result<()> {
     let answer: Answer<Loaded> = loaded.as_ref().map(|(_, loaded)| *loaded).map_err(|error| in_full(error));
     send(&mut all, 0, &answer, by())?;
     let (model, _) = loaded?;
-    let limits: Limits = receive(&mut all, 0, by())?;
+    let patience = Duration::from_millis(setup.patience_ms);
+    let mut links = links(&membership, grid, rank, patience);
     let section = setup.section()?;
+    let limits = loop {
+        match receive(&mut all, 0, by())? {
+            Order::Run(limits) => break limits,
+            Order::Measure { n_elements } => {
+                let bytes_per_s = probe::read(&mut all, &Arc::new(ThreadPool::new(setup.n_threads)))?;
+                probe::sum(&mut links, n_elements);
+                if rank == 1 {
+                    probe::pong(&mut all, n_elements)?;
+                }
+                send(&mut all, 0, &bytes_per_s, by())?;
+            }
+        }
+    };
     let options =
         RunnerOptions { backend: backend(&section), n_threads: setup.n_threads, limits: limits.limits()? };
-    let links = links(&membership, grid, rank, Duration::from_millis(setup.patience_ms));
     let runner = model.rank_runner(&options.threads(), &options, links);
     let answer: Answer<()> = runner.as_ref().map(drop).map_err(ToString::to_string);
     send(&mut all, 0, &answer, by())?;

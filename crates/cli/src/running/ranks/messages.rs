@@ -105,6 +105,18 @@ impl Limits {
     }
 }
 
+/// What a rank is to do once its weights are there.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Measure memory and exchanges of rows of so many elements.
+    Measure {
+        /// Elements of a row.
+        n_elements: usize,
+    },
+    /// Make a runner, and follow steps.
+    Run(Limits),
+}
+
 /// An answer of a rank: what it says, or why it cannot go on.
 pub(super) type Answer<T> = Result<T, String>;
 

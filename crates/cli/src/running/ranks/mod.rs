@@ -5,6 +5,8 @@ mod children;
 pub mod follower;
 mod messages;
 mod placement;
+mod prediction;
+mod probe;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +20,14 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::load::{LoadedModel, RunnerOptions};
 use throng_model::parallel::group::RankGroup;
 use throng_model::parallel::{Grid, Leader, RankLinks, StageLinks};
-use throng_os::affinity::bind_to;
+use throng_os::affinity::{Cores, bind_to};
 
 use crate::config::{EngineSection, ModelSection};
 use crate::source::ModelSource;
 use children::Children;
-use messages::{Answer, KV_DTYPES, Limits, Loaded, Setup, receive, send};
+use messages::{Answer, KV_DTYPES, Limits, Loaded, Order, Setup, receive, send};
 use placement::{Place, grid, places};
+use prediction::{Measurements, Prediction, n_sums};
 
 /// Longest time until a rank's weights are there.
 const START_LIMIT: Duration = Duration::from_secs(3600);
@@ -115,10 +118,19 @@ impl Division {
     }
 
     /// Keeps this thread, and those that it starts, on the cores of rank 0.
-    pub fn bind(&self) {
+    fn bind(&self) {
         if !self.places[0].cores.is_empty() {
             bind_to(&self.places[0].cores);
         }
+    }
+
+    /// Runs something on the cores of rank 0.
+    pub fn on_own_cores<T>(&self, run: impl FnOnce() -> T) -> T {
+        let before = Cores::allowed().logical;
+        self.bind();
+        let result = run();
+        bind_to(&before);
+        result
     }
 
     /// Starts the other processes, which load their parts.
@@ -135,14 +147,42 @@ impl Division {
             (setup.cores, setup.n_threads) = (self.places[rank].cores.clone(), self.places[rank].n_threads);
             send(&mut all, rank, &setup, Deadline::within(START_LIMIT))?;
         }
-        Ok(RankProcesses {
-            children,
-            membership,
-            all,
-            grid: self.grid,
-            patience: self.patience,
-            loaded: Vec::new(),
-        })
+        let links = links(&membership, self.grid, 0, self.patience);
+        let (grid, patience) = (self.grid, self.patience);
+        Ok(RankProcesses { children, membership, all, links, grid, patience, loaded: Vec::new() })
+    }
+
+    /// Measures memory and exchanges, logs what is expected of the division, and refuses one that is expected
+    /// to be slower than one process, unless it is forced.
+    ///
+    /// # Errors
+    /// When it is refused, or a process is lost.
+    pub fn check_speed(
+        &self,
+        processes: &mut RankProcesses,
+        model: &LoadedModel,
+        own_bytes: u64,
+    ) -> Result<()> {
+        let config = &model.config;
+        let measured = self.on_own_cores(|| {
+            let threads = Arc::new(ThreadPool::new(self.places[0].n_threads));
+            processes.measure(&threads, config.hidden_size, own_bytes)
+        });
+        let nodes = self.places.iter().map(|place| place.node).collect();
+        let measured = Measurements { nodes, ..measured? };
+        let prediction = Prediction::of(self.grid, n_sums(config), &measured);
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let sum =
+            measured.sum.map(|sum| format!("a row is summed in {:.1} µs, ", us(sum))).unwrap_or_default();
+        tracing::info!(
+            "transport: shared memory ({sum}sent in {:.1} µs, medians); expected for one user: {:.2} ms a token, \
+             {:.1} % of it in communication; in one process {:.2} ms",
+            us(measured.message),
+            prediction.divided_s * 1e3,
+            prediction.exchanging * 100.0,
+            prediction.whole_s * 1e3,
+        );
+        prediction.check(self.section.force)
     }
 
     /// A line for the log.
@@ -165,6 +205,7 @@ pub struct RankProcesses {
     children: Children,
     membership: Membership,
     all: SharedCommunicator,
+    links: RankLinks,
     grid: Grid,
     patience: Duration,
     loaded: Vec<Loaded>,
@@ -198,9 +239,26 @@ impl RankProcesses {
         self.loaded.iter().map(|loaded| loaded.state_bytes).sum()
     }
 
-    /// Bytes of the weights of each of them.
-    pub fn weight_bytes(&self) -> Vec<u64> {
-        self.loaded.iter().map(|loaded| loaded.weight_bytes).collect()
+    /// Measures what all ranks can do at the same time. `own_bytes` are those of this rank's weights.
+    fn measure(
+        &mut self,
+        threads: &Arc<ThreadPool>,
+        n_elements: usize,
+        own_bytes: u64,
+    ) -> Result<Measurements> {
+        let others = 1..self.grid.n_all();
+        for rank in others.clone() {
+            send(&mut self.all, rank, &Order::Measure { n_elements }, Deadline::within(self.patience))?;
+        }
+        let mut bytes_per_s = vec![probe::read(&mut self.all, threads)?];
+        let sum = probe::sum(&mut self.links, n_elements);
+        let message = probe::ping(&mut self.all, n_elements)?;
+        for rank in others {
+            bytes_per_s.push(receive(&mut self.all, rank, Deadline::within(self.patience))?);
+        }
+        let weight_bytes = self.loaded.iter().map(|loaded| loaded.weight_bytes);
+        let weight_bytes = std::iter::once(own_bytes).chain(weight_bytes).collect();
+        Ok(Measurements { weight_bytes, bytes_per_s, nodes: Vec::new(), sum, message })
     }
 
     /// An executor over all processes, which ends them when it is dropped.
@@ -217,9 +275,10 @@ impl RankProcesses {
         let by = || Deadline::within(START_LIMIT);
         let others = 1..self.grid.n_all();
         for rank in others.clone() {
-            send(&mut self.all, rank, &Limits::of(&options.limits), by()).map_err(lost)?;
+            let order = Order::Run(Limits::of(&options.limits));
+            send(&mut self.all, rank, &order, by()).map_err(lost)?;
         }
-        let links = links(&self.membership, self.grid, 0, self.patience);
+        let links = std::mem::take(&mut self.links);
         let runner = model.rank_runner(threads, options, links);
         let runner = runner.map_err(|error| ExecutorError::Device(error.to_string()))?;
         for rank in others {
@@ -227,7 +286,7 @@ impl RankProcesses {
             answer.map_err(|reason| ExecutorError::Device(format!("rank {rank}: {reason}")))?;
         }
         let Self { children, membership, all, patience, .. } = self;
-        Ok(Box::new(Leader::new(Box::new(runner), Box::new(all), patience, Box::new((children, membership)))))
+        Ok(Box::new(Leader::new(runner, Box::new(all), patience, Box::new((children, membership)))))
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Place {
     /// The cores; empty: all.
     pub(super) cores: Vec<usize>,
     pub(super) n_threads: usize,
+    /// The NUMA node that they belong to.
+    pub(super) node: usize,
 }
 
 /// The cores of each of `n` processes, with `n_threads` compute threads each if that is given: those of one
@@ -60,7 +62,7 @@ fn places_of(nodes: &[Vec<usize>], physical: &[usize], n: usize, n_threads: Opti
         let n_threads = n_threads.filter(|&n| n > 0).unwrap_or(cores.len()).max(1);
         // More threads than cores would wait for each other on them.
         let cores = if n_threads <= cores.len() { cores } else { Vec::new() };
-        Place { cores, n_threads }
+        Place { cores, n_threads, node: node_idx }
     };
     (0..n).map(place).collect()
 }
@@ -69,8 +71,8 @@ fn places_of(nodes: &[Vec<usize>], physical: &[usize], n: usize, n_threads: Opti
 mod tests {
     use super::*;
 
-    fn place(cores: &[usize], n_threads: usize) -> Place {
-        Place { cores: cores.to_vec(), n_threads }
+    fn place(cores: &[usize], n_threads: usize, node: usize) -> Place {
+        Place { cores: cores.to_vec(), n_threads, node }
     }
 
     #[test]
@@ -78,14 +80,15 @@ mod tests {
         let nodes = [vec![0, 1, 2, 3, 8, 9], vec![4, 5, 6, 7]];
         let physical = [0, 1, 2, 3, 4, 5, 6, 7];
         let of = |n, n_threads| places_of(&nodes, &physical, n, n_threads);
-        assert_eq!(of(2, None), [place(&[0, 1, 2, 3], 4), place(&[4, 5, 6, 7], 4)]);
-        assert_eq!(of(2, Some(1)), [place(&[0, 1, 2, 3], 1), place(&[4, 5, 6, 7], 1)]);
-        let quarters = [place(&[0, 1], 2), place(&[2, 3], 2), place(&[4, 5], 2), place(&[6, 7], 2)];
+        assert_eq!(of(2, None), [place(&[0, 1, 2, 3], 4, 0), place(&[4, 5, 6, 7], 4, 1)]);
+        assert_eq!(of(2, Some(1)), [place(&[0, 1, 2, 3], 1, 0), place(&[4, 5, 6, 7], 1, 1)]);
+        let quarters =
+            [place(&[0, 1], 2, 0), place(&[2, 3], 2, 0), place(&[4, 5], 2, 1), place(&[6, 7], 2, 1)];
         assert_eq!(of(4, None), quarters);
-        assert_eq!(of(3, None), [place(&[0, 1], 2), place(&[2, 3], 2), place(&[4, 5, 6, 7], 4)]);
+        assert_eq!(of(3, None), [place(&[0, 1], 2, 0), place(&[2, 3], 2, 0), place(&[4, 5, 6, 7], 4, 1)]);
         // More threads than cores run anywhere.
-        assert_eq!(of(2, Some(5)), [place(&[], 5), place(&[], 5)]);
+        assert_eq!(of(2, Some(5)), [place(&[], 5, 0), place(&[], 5, 1)]);
         let single = [vec![0]];
-        assert_eq!(places_of(&single, &[0], 2, None), [place(&[], 1), place(&[0], 1)]);
+        assert_eq!(places_of(&single, &[0], 2, None), [place(&[], 1, 0), place(&[0], 1, 0)]);
     }
 }

@@ -40,7 +40,7 @@ fn parts_together_are_the_model_of_transformers() {
         let (open, expected) = (|| open_folder(&folder), Expected::read(&folder));
         let name = open().name;
         for grid in GRIDS {
-            let mut executor = match leader(&open, grid, LIMITS) {
+            let mut executor = match leader(&open, grid, 1, LIMITS) {
                 Ok(executor) => executor,
                 Err(LoadError::Part(error)) => {
                     refused.push((name.clone(), grid, error));

@@ -13,6 +13,7 @@ use std::time::Duration;
 use throng_comm::Communicator;
 use throng_comm::shared::{Membership, SharedHost};
 use throng_kernels::threads::ThreadPool;
+use throng_model::cpu_backend::CpuBackend;
 use throng_model::load::LoadError;
 use throng_model::parallel::group::RankGroup;
 use throng_model::parallel::{Grid, Leader, RankLinks, StageLinks, follow};
@@ -55,16 +56,21 @@ fn links(membership: &Membership, grid: Grid, rank: usize) -> RankLinks {
 ///
 /// # Errors
 /// When the model has no such parts.
-pub fn leader(open: &Open<'_>, grid: Grid, limits: RunnerLimits) -> Result<Leader, LoadError> {
+pub fn leader(
+    open: &Open<'_>,
+    grid: Grid,
+    n_threads: usize,
+    limits: RunnerLimits,
+) -> Result<Leader<CpuBackend>, LoadError> {
     let parts = (0..grid.n_all()).map(|rank| part_of(open, grid, rank));
     let mut parts = parts.collect::<Result<Vec<_>, _>>()?;
     let host = SharedHost::create(grid.n_all(), &grid.groups()).expect("there is memory");
-    let options = RunnerOptions { backend: BackendKind::Cpu, n_threads: 1, limits };
+    let options = RunnerOptions { backend: BackendKind::Cpu, n_threads, limits };
     for rank in (1..grid.n_all()).rev() {
         let (host, part) = (Arc::clone(&host), parts.pop().expect("a part for each rank"));
         std::thread::spawn(move || {
             let membership = host.join(rank).expect("a thread");
-            let threads = Arc::new(ThreadPool::new(1));
+            let threads = Arc::new(ThreadPool::new(n_threads));
             let links = links(&membership, grid, rank);
             let runner = part.rank_runner(&threads, &options, links).expect("it fits");
             follow(runner, &mut membership.all()).map(drop)
@@ -72,9 +78,9 @@ pub fn leader(open: &Open<'_>, grid: Grid, limits: RunnerLimits) -> Result<Leade
     }
     let membership = host.join(0).expect("a thread");
     let links = links(&membership, grid, 0);
-    let runner = parts[0].rank_runner(&Arc::new(ThreadPool::new(1)), &options, links)?;
+    let runner = parts[0].rank_runner(&Arc::new(ThreadPool::new(n_threads)), &options, links)?;
     let all: Box<dyn Communicator> = Box::new(membership.all());
-    Ok(Leader::new(Box::new(runner), all, PATIENCE, Box::new(membership)))
+    Ok(Leader::new(runner, all, PATIENCE, Box::new(membership)))
 }
 
 /// Opens the model of a folder.
