@@ -82,6 +82,7 @@ impl Drop for Children {
 fn start(rank: usize, grid: Grid, host: &SharedHost) -> Result<Child> {
     use command_fds::{CommandFdExt, FdMapping};
     use std::os::fd::AsFd;
+    use std::os::unix::process::CommandExt;
 
     let parent_fd = host.file().as_fd().try_clone_to_owned()?;
     // Not by its path, where another version may be by now.
@@ -90,7 +91,8 @@ fn start(rank: usize, grid: Grid, host: &SharedHost) -> Result<Child> {
     for (flag, value) in [("--rank", rank), ("--ranks", grid.n_ranks), ("--stages", grid.n_stages)] {
         command.args([flag, &value.to_string()]);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null());
+    // In a process group of its own: an interrupt on the terminal is for the server, which ends gently.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
     command.fd_mappings(vec![FdMapping { parent_fd, child_fd: MEMORY_FD }])?;
     Ok(command.spawn()?)
 }

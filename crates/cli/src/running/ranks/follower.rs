@@ -17,6 +17,8 @@ use super::messages::{Answer, KV_DTYPES, Loaded, Order, Setup, receive, send};
 use super::{START_LIMIT, links, probe};
 use crate::args::RankArgs;
 use crate::error_chain::in_full;
+use crate::process::core_dumps;
+use crate::process::signals::Signals;
 use crate::running::{backend, open};
 
 /// Time between two looks whether rank 0's process is still there.
@@ -28,8 +30,11 @@ const LOOK: Duration = Duration::from_millis(200);
 /// When the process was not started by a server, or rank 0's step cannot be followed.
 pub fn run(arguments: &RankArgs) -> Result<()> {
     end_with_parent().context("cannot start a thread")?;
+    // A service manager signals all processes; those that follow are needed until the server has ended.
+    let _signals = Signals::listen().context("cannot receive signals")?;
     let grid = Grid { n_ranks: arguments.ranks, n_stages: arguments.stages };
     let host = inherited(grid)?;
+    core_dumps::forbid();
     let rank = arguments.rank;
     let membership = host.join(rank)?;
     let mut all = membership.all();
