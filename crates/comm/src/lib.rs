@@ -44,6 +44,20 @@ pub trait Communicator: Send + Debug {
         deadline: Deadline,
     ) -> Result<(), CommError>;
 
+    /// Gathers the bytes of all ranks at rank `root`, as [`Self::all_gather`]; the other ranks' `out` stays as it
+    /// is, and may be empty.
+    ///
+    /// # Errors
+    /// When a rank is lost or the deadline passes.
+    fn gather(
+        &mut self,
+        root: usize,
+        own: &[u8],
+        lengths: &[usize],
+        out: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<(), CommError>;
+
     /// Copies the bytes of rank `root` to all others.
     ///
     /// # Errors

@@ -187,6 +187,41 @@ impl SharedCommunicator {
         numbers.chunks_mut(most).try_for_each(|chunk| self.reduce_chunk(chunk, deadline))
     }
 
+    /// Publishes the bytes of this rank, and copies those of all ranks to `out`, if that is given.
+    fn gather_bytes(
+        &mut self,
+        own: &[u8],
+        lengths: &[usize],
+        mut out: Option<&mut [u8]>,
+        deadline: Deadline,
+    ) -> Result<(), CommError> {
+        assert!(lengths.len() == self.members.len() && lengths[self.member] == own.len(), "its own length");
+        let (n_all, longest) = (lengths.iter().sum::<usize>(), lengths.iter().copied().max().unwrap_or(0));
+        assert!(out.as_ref().is_none_or(|out| out.len() == n_all), "room for the bytes of all ranks");
+        self.counted(if out.is_some() { n_all } else { own.len() }, |group| {
+            for first in (0..longest).step_by(SLOT_WORDS * WORD) {
+                let part = |length: usize| first.min(length)..(first + SLOT_WORDS * WORD).min(length);
+                group.begin(deadline)?;
+                write_bytes(group.slot(group.member), &own[part(own.len())]);
+                group.publish();
+                let Some(out) = &mut out else { continue };
+                let mut begin = 0;
+                for (member, &length) in lengths.iter().enumerate() {
+                    let part = part(length);
+                    let to = &mut out[begin + part.start..begin + part.end];
+                    if member == group.member {
+                        to.copy_from_slice(&own[part]);
+                    } else {
+                        group.wait_for(member, group.round, deadline)?;
+                        read_bytes(group.slot(member), to);
+                    }
+                    begin += length;
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Counts an operation.
     fn counted<T>(
         &mut self,
@@ -232,30 +267,19 @@ impl Communicator for SharedCommunicator {
         out: &mut [u8],
         deadline: Deadline,
     ) -> Result<(), CommError> {
-        assert!(lengths.len() == self.members.len() && lengths[self.member] == own.len(), "its own length");
-        assert_eq!(lengths.iter().sum::<usize>(), out.len(), "room for the bytes of all ranks");
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        self.counted(out.len(), |group| {
-            for first in (0..longest).step_by(SLOT_WORDS * WORD) {
-                let part = |length: usize| first.min(length)..(first + SLOT_WORDS * WORD).min(length);
-                group.begin(deadline)?;
-                write_bytes(group.slot(group.member), &own[part(own.len())]);
-                group.publish();
-                let mut begin = 0;
-                for (member, &length) in lengths.iter().enumerate() {
-                    let part = part(length);
-                    let part = begin + part.start..begin + part.end;
-                    if member == group.member {
-                        out[part].copy_from_slice(&own[first.min(length)..][..group_len(first, length)]);
-                    } else {
-                        group.wait_for(member, group.round, deadline)?;
-                        read_bytes(group.slot(member), &mut out[part]);
-                    }
-                    begin += length;
-                }
-            }
-            Ok(())
-        })
+        self.gather_bytes(own, lengths, Some(out), deadline)
+    }
+
+    fn gather(
+        &mut self,
+        root: usize,
+        own: &[u8],
+        lengths: &[usize],
+        out: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<(), CommError> {
+        let out = (self.member == root).then_some(out);
+        self.gather_bytes(own, lengths, out, deadline)
     }
 
     fn broadcast(&mut self, root: usize, bytes: &mut [u8], deadline: Deadline) -> Result<(), CommError> {
@@ -298,9 +322,4 @@ impl Communicator for SharedCommunicator {
     fn usage(&self) -> Usage {
         self.usage
     }
-}
-
-/// Bytes of a rank with `length` bytes in the round that begins at byte `first`.
-fn group_len(first: usize, length: usize) -> usize {
-    length.saturating_sub(first).min(SLOT_WORDS * WORD)
 }

@@ -79,6 +79,11 @@ fn bytes_are_gathered_broadcast_and_sent() {
                 assert!(all == expected, "seed {seed}, {scale} bytes a rank over {n_ranks} ranks");
 
                 let root = scale % n_ranks;
+                let mut at_root = if rank == root { vec![0; all.len()] } else { Vec::new() };
+                group
+                    .gather(root, &bytes(rank, rank * scale), &lengths, &mut at_root, soon())
+                    .expect("all are there");
+                assert!(at_root == if rank == root { expected } else { Vec::new() }, "seed {seed}");
                 let mut copy = if rank == root { bytes(root, scale) } else { vec![0; scale] };
                 group.broadcast(root, &mut copy, soon()).expect("all are there");
                 assert!(copy == bytes(root, scale), "seed {seed}, {scale} bytes of rank {root}");

@@ -454,6 +454,11 @@ impl LoadedModel {
         self.own_part.as_ref().map_or_else(|| Stage::whole(&self.config), |part| part.stage.clone())
     }
 
+    /// Whether this is the part at which logits are gathered.
+    pub(crate) fn chooses_tokens(&self) -> bool {
+        self.stage().has_head && self.config.split.as_ref().is_none_or(|split| split.rank == 0)
+    }
+
     /// Whether other processes have the rest of the model.
     pub fn is_part(&self) -> bool {
         self.own_part.is_some()
@@ -467,10 +472,10 @@ impl LoadedModel {
         shard_blocks(&self.architecture, &*self.tensors, self.quantize)
     }
 
-    /// The model restricted to a part, whose configuration is `config`. Parts read text only.
+    /// The model restricted to a part, whose configuration is `config`.
     pub(crate) fn with_part(mut self, part: OwnPart, config: Arc<DecoderConfig>) -> Self {
         self.architecture.config = (*config).clone();
-        (self.config, self.own_part, self.media) = (config, Some(part), None);
+        (self.config, self.own_part) = (config, Some(part));
         self
     }
 }

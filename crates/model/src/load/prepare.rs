@@ -262,7 +262,8 @@ impl RunnerOptions {
 }
 
 impl LoadedModel {
-    /// A runner of the [part](Self::part) that this is, on the processor.
+    /// A runner of the [part](Self::part) that this is, on the processor. The one that chooses tokens also
+    /// encodes pictures.
     ///
     /// # Errors
     /// Errors of [`Self::runner`].
@@ -279,7 +280,14 @@ impl LoadedModel {
         }
         let (weights, _) = self.prepared.on_cpu(&backend, &self.unprepared())?;
         let config = Arc::clone(&self.config);
-        Ok(ModelRunner::of_stage(backend, config, weights, &options.limits)?.with_stages(stages))
+        let runner = ModelRunner::of_stage(backend, config, weights, &options.limits)?.with_stages(stages);
+        match self.media.as_ref().filter(|_| self.chooses_tokens()) {
+            None => Ok(runner),
+            Some(media) => {
+                let encoder = media.encoder(options.backend, threads)?;
+                Ok(runner.with_encoder(encoder, media.placeholder_token())?.one_step_at_a_time())
+            }
+        }
     }
 
     /// Like [`Self::runner`], on threads that other runners may use too, one at a time.

@@ -28,26 +28,17 @@ impl RankGroup {
         self.run(|ranks| ranks.all_reduce(Summands::F32(rows), deadline));
     }
 
-    /// Columns of all ranks side by side: `part` is `[n, own width]`, `out` is `[n, all]`; rank `i` has
-    /// `widths[i]` of these columns.
+    /// Columns of all ranks side by side, at rank 0, where they are needed: `part` is `[n, own width]`, `out` is
+    /// `[n, all]`; rank `i` has `widths[i]` of these columns.
     pub fn gather_columns(&mut self, part: &[f32], widths: &[usize], out: &mut [f32]) {
         let deadline = Deadline::within(self.patience);
-        let width: usize = widths.iter().sum();
-        let n_rows = out.len() / width.max(1);
-        let lengths: Vec<usize> = widths.iter().map(|width| n_rows * width * size_of::<f32>()).collect();
-        let mut gathered = vec![0.0_f32; out.len()];
-        self.run(|ranks| {
-            let (own, all) = (bytemuck::cast_slice(part), bytemuck::cast_slice_mut(&mut gathered));
-            ranks.all_gather(own, &lengths, all, deadline)
-        });
-        let mut rest = &gathered[..];
-        let mut first = 0;
-        for own in widths.iter().copied().filter(|&own| own > 0) {
-            let (of_rank, others) = rest.split_at(n_rows * own);
-            for (row, out) in of_rank.chunks_exact(own).zip(out.chunks_exact_mut(width)) {
-                out[first..first + own].copy_from_slice(row);
-            }
-            (rest, first) = (others, first + own);
+        let lengths: Vec<usize> = widths.iter().map(|width| width * size_of::<f32>()).collect();
+        let (width, own) = (widths.iter().sum::<usize>().max(1), widths[self.ranks.rank()].max(1));
+        for (part, out) in part.chunks_exact(own).zip(out.chunks_exact_mut(width)) {
+            self.run(|ranks| {
+                let (part, out) = (bytemuck::cast_slice(part), bytemuck::cast_slice_mut(out));
+                ranks.gather(0, part, &lengths, out, deadline)
+            });
         }
     }
 

@@ -6,6 +6,7 @@ mod cuts;
 mod grid;
 pub mod group;
 mod part;
+mod pictures;
 mod sharded_source;
 mod stages;
 mod steps;

@@ -8,6 +8,7 @@ use throng_comm::{CommError, Communicator, Deadline};
 use throng_core::scheduling::batch::{MalformedStep, ScheduledBatch, StepMessage, StepOutput};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 
+use super::pictures::{self, MalformedFeatures};
 use crate::backend::Backend;
 use crate::runner::ModelRunner;
 
@@ -81,6 +82,7 @@ impl<B: Backend> Executor for Leader<B> {
 
     fn submit(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
         self.message.fill(batch);
+        self.message.forget_histories();
         self.bytes.clear();
         let written = serde_json::to_writer(&mut self.bytes, &self.message);
         written.map_err(|error| ExecutorError::Device(format!("a step that cannot be sent: {error}")))?;
@@ -89,7 +91,19 @@ impl<B: Backend> Executor for Leader<B> {
             let sent = self.ranks.send_message(rank, &self.bytes, deadline);
             sent.map_err(|error| ExecutorError::PeerLost(error.to_string()))?;
         }
-        self.runner.submit(batch)
+        self.runner.submit(batch)?;
+        if !self.runner.capacity().takes_media {
+            return Ok(());
+        }
+        // The others begin when they have what rank 0 made of the pictures.
+        let Some(input) = self.runner.newest_input() else { return Ok(()) };
+        let written = pictures::write(input, &mut self.bytes);
+        written.map_err(|error| ExecutorError::Device(format!("features that cannot be sent: {error}")))?;
+        for rank in 1..self.ranks.n_ranks() {
+            let sent = self.ranks.send_message(rank, &self.bytes, Deadline::within(self.patience));
+            sent.map_err(|error| ExecutorError::PeerLost(error.to_string()))?;
+        }
+        Ok(())
     }
 
     fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
@@ -112,25 +126,37 @@ pub enum FollowError {
     /// A message describes no batch.
     #[error(transparent)]
     Malformed(#[from] MalformedStep),
+    /// A message describes no features of pictures.
+    #[error(transparent)]
+    Features(#[from] MalformedFeatures),
     /// The step failed.
     #[error(transparent)]
     Step(ExecutorError),
 }
 
-/// Runs the steps that rank 0 sends, until it is gone.
+/// Runs the steps that rank 0 sends, until it is gone. With `sees_pictures` the features of pictures follow
+/// each step.
 ///
 /// # Errors
 /// Always: it ends when rank 0 is gone or a step fails.
 pub fn follow<B: Backend>(
     mut runner: ModelRunner<B>,
     ranks: &mut dyn Communicator,
+    sees_pictures: bool,
 ) -> Result<std::convert::Infallible, FollowError> {
+    let receive = |ranks: &mut dyn Communicator| {
+        ranks.receive_message(0, MAX_STEP_BYTES, Deadline::NEVER).map_err(FollowError::Leader)
+    };
     let mut batch = ScheduledBatch::default();
     loop {
-        let bytes = ranks.receive_message(0, MAX_STEP_BYTES, Deadline::NEVER).map_err(FollowError::Leader)?;
-        let message: StepMessage = serde_json::from_slice(&bytes)?;
+        let message: StepMessage = serde_json::from_slice(&receive(ranks)?)?;
         // Rank 0 chooses tokens, so only it needs constraints.
         message.read(&mut batch, &|_| None)?;
-        runner.follow(&batch).map_err(FollowError::Step)?;
+        let mut step = runner.prepare_to_follow(&batch).map_err(FollowError::Step)?;
+        if sees_pictures {
+            let width = runner.width();
+            pictures::read(&receive(ranks)?, width, step.add_pictures(&batch))?;
+        }
+        runner.follow(step).map_err(FollowError::Step)?;
     }
 }

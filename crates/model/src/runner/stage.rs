@@ -8,6 +8,7 @@ use throng_core::scheduling::executor::{ExecutorCapacity, ExecutorError, MAX_STE
 
 use super::{ModelRunner, RunnerStep, executor_error};
 use crate::backend::{Backend, BackendError};
+use crate::batch_input::BatchInput;
 use crate::decoder::Decoder;
 use crate::parallel::StageLinks;
 
@@ -38,19 +39,49 @@ impl<B: Backend> ModelRunner<B> {
         Self { stages, capacity, ..self }
     }
 
+    /// Keeps steps from being in flight: features of pictures, which may be large, go to a stage that is not busy
+    /// with another step.
+    #[must_use]
+    pub(crate) fn one_step_at_a_time(self) -> Self {
+        let capacity = ExecutorCapacity { n_stages: 1, max_steps_in_flight: 1, ..self.capacity };
+        Self { capacity, ..self }
+    }
+
     /// Time in exchanges with other ranks, waiting for them included.
     pub(crate) fn exchanging(&self) -> Duration {
         let stages = self.stages.as_ref().map_or(Duration::ZERO, |stages| stages.usage().took);
         self.backend.exchanging() + stages
     }
 
-    /// Runs a step whose tokens another rank chooses: the same operations in the same order as there.
+    /// Width of the residual stream.
+    pub(crate) fn width(&self) -> usize {
+        self.decoder.config().hidden_size
+    }
+
+    /// The input of the step that was submitted last.
+    pub(crate) fn newest_input(&self) -> Option<&BatchInput> {
+        Some(&self.in_flight.back()?.input)
+    }
+
+    /// Prepares a step whose tokens another rank chooses.
+    ///
+    /// # Errors
+    /// When the step cannot be run.
+    pub(crate) fn prepare_to_follow(
+        &mut self,
+        batch: &ScheduledBatch,
+    ) -> Result<FollowedStep<B>, ExecutorError> {
+        let mut step = self.spare_steps.pop().unwrap_or_else(RunnerStep::new);
+        step.prepare(batch, &self.adapters)?;
+        Ok(FollowedStep { step, joins_pictures: self.decoder.config().joins_pictures })
+    }
+
+    /// Runs such a step: the same operations in the same order as there.
     ///
     /// # Errors
     /// When the step failed here, or a rank is lost.
-    pub(crate) fn follow(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
-        let mut step = self.spare_steps.pop().unwrap_or_else(RunnerStep::new);
-        step.prepare(batch, &self.adapters)?;
+    pub(crate) fn follow(&mut self, followed: FollowedStep<B>) -> Result<(), ExecutorError> {
+        let mut step = followed.step;
         self.forward(&mut step, None).map_err(executor_error)?;
         if self.decoder.stage().has_head {
             for first in (0..step.wanted.len()).step_by(self.max_logit_rows) {
@@ -61,5 +92,22 @@ impl<B: Backend> ModelRunner<B> {
         }
         self.spare_steps.push(step);
         Ok(())
+    }
+}
+
+/// A step whose tokens another rank chooses.
+pub(crate) struct FollowedStep<B: Backend> {
+    step: RunnerStep<B>,
+    joins_pictures: bool,
+}
+
+impl<B: Backend> FollowedStep<B> {
+    /// Sets the positions of pictures, and gives the input, to which their features are added.
+    pub(crate) fn add_pictures(&mut self, batch: &ScheduledBatch) -> &mut BatchInput {
+        self.step.input.fill_rotary(batch);
+        if self.joins_pictures {
+            self.step.input.fill_ends(batch);
+        }
+        &mut self.step.input
     }
 }

@@ -68,7 +68,7 @@ pub fn run(arguments: &RankArgs) -> Result<()> {
     let runner = model.rank_runner(&options.threads(), &options, links);
     let answer: Answer<()> = runner.as_ref().map(drop).map_err(ToString::to_string);
     send(&mut all, 0, &answer, by())?;
-    match follow(runner?, &mut all) {
+    match follow(runner?, &mut all, model.media().is_some()) {
         Err(FollowError::Leader(_)) => Ok(()),
         Err(error) => Err(error.into()),
         Ok(never) => match never {},

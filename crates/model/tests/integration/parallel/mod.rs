@@ -73,7 +73,7 @@ pub fn leader(
             let threads = Arc::new(ThreadPool::new(n_threads));
             let links = links(&membership, grid, rank);
             let runner = part.rank_runner(&threads, &options, links).expect("it fits");
-            follow(runner, &mut membership.all()).map(drop)
+            follow(runner, &mut membership.all(), false).map(drop)
         });
     }
     let membership = host.join(0).expect("a thread");
