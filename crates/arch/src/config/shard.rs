@@ -319,8 +319,7 @@ impl Part {
         let StateSpaceShape { n_heads, n_groups, head_dim, n_norm_groups, .. } = *shape;
         let of_rank = |rank| Self { rank, ..*self }.heads([n_heads, n_groups], head_dim, block, "heads");
         let all = (0..self.n_ranks).map(of_rank).collect::<Result<Vec<_>, _>>()?;
-        if n_norm_groups > 0 {
-            let width = n_heads * head_dim / n_norm_groups;
+        if let Some(width) = (n_heads * head_dim).checked_div(n_norm_groups) {
             let are_whole = all.iter().all(|split| (split.heads.start * head_dim).is_multiple_of(width));
             split.state_norm_width = (!are_whole).then_some(width);
             let own = all[self.rank].heads.len() * head_dim;
