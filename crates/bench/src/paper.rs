@@ -135,6 +135,7 @@ impl Executor for PaperEngine {
             takes_whole_prompts: false,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         }
     }
 

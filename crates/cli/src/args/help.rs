@@ -90,6 +90,9 @@ const GROUPS: &[Group] = &[
         common: &["threads", "kv_cache_dtype", "kv_cache_memory", "kv_offload_dir", "draft_model"],
         further: &[
             "kv_offload_bytes",
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "force",
             "no_enable_prefix_caching",
             "speculative_config",
             "no_speculation",

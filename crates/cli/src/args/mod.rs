@@ -14,6 +14,8 @@ mod measuring;
 mod model_length;
 mod network;
 mod observability;
+mod rank;
+mod rank_count;
 mod recommended;
 mod terminal;
 mod values;
@@ -33,8 +35,9 @@ use crate::bounds::{self, within};
 use crate::speculation::{self, SpeculationSection};
 
 use model_length::parse_model_length;
+use rank_count::parse_rank_count;
 use recommended::parse_recommended;
-use values::{model_place, parse_bytes, parse_isa, parse_variables};
+use values::{model_place, parse_bytes, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use batch::BatchArgs;
@@ -59,9 +62,11 @@ pub use measuring::{
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
+pub use rank::RankArgs;
+pub use rank_count::RankCount;
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
-pub use values::{LogFormat, Variables, bytes_of, check_variables};
+pub use values::{LogFormat, Variables, bytes_of, check_variables, parse_isa};
 pub use words::is_path;
 
 /// Serve large language models to many users from the hardware you have.
@@ -128,6 +133,9 @@ fn takes_underscores(command: clap::Command) -> clap::Command {
 pub enum Command {
     /// Answer OpenAI-compatible requests, with a chat page at /
     Serve(Box<ServeArgs>),
+    /// Compute a part of a model for a server, which starts this by itself
+    #[command(hide = true)]
+    Rank(RankArgs),
     /// Compute for gateways: an engine behind an internal listener
     Worker(Box<WorkerArgs>),
     /// Answer as serve does, with the models of workers
@@ -222,6 +230,15 @@ pub struct ModelArgs {
     /// Worker threads
     #[arg(long, short_alias = 't', value_name = "N", value_parser = within(bounds::THREADS))]
     pub threads: Option<usize>,
+    /// Processes that share each layer of the model, or auto: one for each NUMA node
+    #[arg(long, value_name = "N", value_parser = parse_rank_count)]
+    pub tensor_parallel_size: Option<RankCount>,
+    /// Processes, or groups of them, that have some of the layers each
+    #[arg(long, value_name = "N", value_parser = within(bounds::RANKS))]
+    pub pipeline_parallel_size: Option<usize>,
+    /// Divide the model although that is expected to be slower than one process
+    #[arg(long)]
+    pub force: bool,
     /// Quantize a model in F32, F16 or BF16 while it is loaded
     #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
     pub quantize: Option<Quantization>,

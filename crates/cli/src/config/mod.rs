@@ -30,7 +30,7 @@ use throng_kernels::Isa;
 
 use crate::args::{
     self, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs, ObservabilityArgs, Profile,
-    RecommendedSampling, ServeArgs, Variables,
+    RankCount, RecommendedSampling, ServeArgs, Variables,
 };
 use crate::speculation::SpeculationSection;
 use crate::text_file;
@@ -84,6 +84,12 @@ pub struct ModelSection {
     pub kv_offload_bytes: Option<u64>,
     /// Number of worker threads.
     pub n_threads: Option<usize>,
+    /// Processes that share each layer.
+    pub tensor_parallel_size: Option<RankCount>,
+    /// Stages of layers, each in processes of its own.
+    pub pipeline_parallel_size: Option<usize>,
+    /// Whether to divide the model although that is expected to be slower than one process.
+    pub force: bool,
     /// File of a chat template that replaces the model's own.
     pub chat_template: Option<PathBuf>,
     /// Format of the model's tool calls; `None`: detected from its chat template.
@@ -221,6 +227,9 @@ impl ModelSection {
         overlay(&mut self.kv_offload_dir, &flags.kv_offload_dir);
         overlay(&mut self.kv_offload_bytes, &flags.kv_offload_bytes);
         overlay(&mut self.n_threads, &flags.threads);
+        overlay(&mut self.tensor_parallel_size, &flags.tensor_parallel_size);
+        overlay(&mut self.pipeline_parallel_size, &flags.pipeline_parallel_size);
+        self.force |= flags.force;
         overlay(&mut self.chat_template, &flags.chat_template);
         self.kv_cache_dtype = flags.kv_cache_dtype.unwrap_or(self.kv_cache_dtype);
         self.reference |= flags.reference;

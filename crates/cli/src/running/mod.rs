@@ -4,6 +4,7 @@
 mod draft_model;
 mod fingerprint;
 pub mod images;
+pub mod ranks;
 mod sizes;
 
 use std::panic::resume_unwind;
@@ -38,7 +39,8 @@ use crate::vocabulary;
 use draft_model::DraftModel;
 pub use draft_model::WrapDraft;
 use fingerprint::fingerprint;
-use sizes::sizes;
+use ranks::{Division, RankProcesses, Ranks};
+use sizes::{Elsewhere, sizes};
 
 /// Bytes of keys and values that a folder keeps of one model, unless the settings say otherwise.
 const KV_OFFLOAD_BYTES: u64 = 10 << 30;
@@ -133,7 +135,7 @@ pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel
         own_chat_template(model)?;
     }
     let free = memory::available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
-    sizes(section, &engine.scheduler_of(model), (model, 0), free).map(drop)
+    sizes(section, &engine.scheduler_of(model), (model, Elsewhere::default()), free).map(drop)
 }
 
 /// Loads a model and starts an engine on it.
@@ -170,12 +172,24 @@ pub fn start_with(
     // An early read, so that an error is reported before the model is loaded.
     let chosen_template = chosen_chat_template(section)?;
     let (source, model) = open(section)?;
+    let division = Division::of(section, engine, &source)?;
+    let (model, processes) = divided(division.as_ref(), model)?;
+    let n_threads = division.as_ref().map_or_else(|| n_threads(section), Division::n_threads);
+    let mut own_bytes = 0;
     // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());
         let tokenizer =
             thread.spawn_scoped(scope, || tokenizer(section, &model)).context("cannot start a thread")?;
-        prepare(section, &model, report)?;
+        let mut note = |progress: LoadProgress| {
+            own_bytes = progress.done_bytes;
+            report(progress);
+        };
+        let mut load = || prepare((section, n_threads), &model, &mut note);
+        match &division {
+            None => load(),
+            Some(division) => division.on_own_cores(load),
+        }?;
         let loaded = started.elapsed();
         anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
     })?;
@@ -191,21 +205,39 @@ pub fn start_with(
         None => None,
     };
     let scheduler = engine.scheduler_of(&model);
-    let draft_block_bytes = draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
+    let mut elsewhere = Elsewhere::default();
+    elsewhere.block_bytes += draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
+    let mut ranks = match division.zip(processes) {
+        None => None,
+        Some((division, mut processes)) => {
+            if draft_model.as_ref().is_some_and(DraftModel::is_head) {
+                bail!(
+                    "an EAGLE-3 head reads what a whole model computes: it cannot be used with a divided one"
+                );
+            }
+            processes.wait_until_loaded()?;
+            tracing::info!("{}", division.describe());
+            division.check_speed(&mut processes, &model, own_bytes)?;
+            elsewhere.add(&processes, kv_dtype(section, &model))?;
+            Some(Ranks::new(division, processes))
+        }
+    };
     let available_bytes = memory::available_bytes();
-    let sizes = sizes(section, &scheduler, (&model, draft_block_bytes), available_bytes)?;
-    let options =
-        RunnerOptions { backend: backend(section), n_threads: n_threads(section), limits: sizes.limits };
+    let sizes = sizes(section, &scheduler, (&model, elsewhere), available_bytes)?;
+    let options = RunnerOptions { backend: backend(section), n_threads, limits: sizes.limits };
     let names = match section.served_names.as_slice() {
         [] => source.names(&model.name),
         names => names.to_vec(),
     };
-    let store = block_store(section, &model, &names)?;
+    let store = if ranks.is_some() { None } else { block_store(section, &model, &names)? };
+    if ranks.is_some() && section.kv_offload_dir.is_some() {
+        tracing::warn!("a divided model has its keys and values in several processes: none are kept on disk");
+    }
     let model = Arc::new(model);
     let shared = Arc::clone(&model);
     let config = engine_config(engine, scheduler);
     let handle = start_engine(config.clone(), store, move || {
-        draft_model::executor(&shared, draft_model.as_ref(), &options, &*wrap_draft)
+        draft_model::executor(&shared, draft_model.as_ref(), &options, &*wrap_draft, ranks.as_mut())
     })?;
     Ok(RunningModel {
         names,
@@ -287,13 +319,24 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
     )
 }
 
+/// The part of the model that this process has, and the other processes.
+fn divided(division: Option<&Division>, model: LoadedModel) -> Result<(LoadedModel, Option<RankProcesses>)> {
+    let Some(division) = division else { return Ok((model, None)) };
+    let model = model.part(division.grid().part(0))?;
+    Ok((model, Some(division.start()?)))
+}
+
 /// Prepares the weights, with a progress bar on the terminal.
-fn prepare(section: &ModelSection, model: &LoadedModel, report: &mut dyn FnMut(LoadProgress)) -> Result<()> {
+fn prepare(
+    (section, n_threads): (&ModelSection, usize),
+    model: &LoadedModel,
+    report: &mut dyn FnMut(LoadProgress),
+) -> Result<()> {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    model.prepare(backend(section), n_threads(section), &mut |progress: LoadProgress| {
+    model.prepare(backend(section), n_threads, &mut |progress: LoadProgress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
         report(progress);

@@ -33,6 +33,7 @@ fn capacity(n_blocks: u32) -> ExecutorCapacity {
         takes_whole_prompts: false,
         takes_media: false,
         keeps_media_whole: false,
+        n_stages: 1,
     }
 }
 

@@ -65,6 +65,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         media: None,
         fingerprint: OnceLock::new(),
         architecture,
+        own_part: None,
         tensors,
         unread_tensors: Vec::new(),
         quantize: None,

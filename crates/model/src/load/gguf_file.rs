@@ -37,6 +37,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         media: None,
         fingerprint: OnceLock::new(),
         architecture,
+        own_part: None,
         tensors: gguf,
         unread_tensors: Vec::new(),
         quantize: None,

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::request::{Request, RequestId};
-use crate::scheduling::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
+use crate::scheduling::executor::{ExecutorCapacity, ExecutorError, MAX_STEPS_IN_FLIGHT};
 use crate::scheduling::scheduler::{Scheduler, Step};
 use crate::time::{Nanos, Timestamp};
 
@@ -35,6 +35,12 @@ pub const EXECUTOR_TIMEOUT: Nanos = Nanos::from_ms(60_000);
 /// Longest time for which an engine that was drained saves blocks to its store.
 pub const SAVING_TIMEOUT: Nanos = Nanos::from_ms(10_000);
 
+/// Losses of a process, within [`LOSSES_WITHIN`], after which running requests go on.
+const MOST_LOSSES: usize = 3;
+
+/// Time for which a loss counts.
+const LOSSES_WITHIN: Nanos = Nanos::from_ms(60_000);
+
 /// The engine's state. It changes only in [`EngineCore::apply`].
 #[derive(Debug)]
 pub struct EngineCore {
@@ -49,6 +55,8 @@ pub struct EngineCore {
     epoch: Epoch,
     /// The steps in flight, the oldest first.
     steps: VecDeque<InFlight>,
+    /// Times at which processes of the executor were lost, those of late.
+    losses: Vec<Timestamp>,
     stats: EngineStats,
     /// Number of requests that arrived since the last step was planned.
     n_arrivals: u32,
@@ -96,6 +104,7 @@ impl EngineCore {
             executor: CurrentExecutor::Ready,
             epoch: Epoch::default(),
             steps: VecDeque::with_capacity(MAX_STEPS_IN_FLIGHT),
+            losses: Vec::new(),
             stats,
             n_arrivals: 0,
             drain: None,
@@ -326,14 +335,27 @@ impl EngineCore {
         Some(oldest.alone_since + Nanos::from_ms(self.config.step_timeout_ms))
     }
 
-    /// Fails the requests of the oldest step, which has no result, and requests a new executor; other
-    /// running requests are computed again.
+    /// Whether the requests of a failed step are computed again: it failed because of a lost process, and few
+    /// were lost lately, so that no request can take one process after the other with it.
+    fn survives(&mut self, failure: &EngineFailure, now: Timestamp) -> bool {
+        let EngineFailure::StepFailed(ExecutorError::PeerLost(_)) = failure else { return false };
+        self.losses.retain(|&lost| now.since(lost) < LOSSES_WITHIN);
+        self.losses.push(now);
+        self.losses.len() <= MOST_LOSSES
+    }
+
+    /// Fails the requests of the oldest step, which has no result, unless they survive it, and requests a
+    /// new executor; other running requests are computed again.
     fn fail_step(&mut self, failure: EngineFailure, now: Timestamp, effects: &mut Vec<Effect>) {
         let Some(in_flight) = self.take_oldest_step(now) else { return };
         self.log_step(&in_flight.step, in_flight.record, Some(failure.clone()), effects);
-        self.streams.step_failure = failure;
-        let streams = &mut self.streams;
-        self.scheduler.fail(in_flight.step, now, &mut |event| streams.pass_on(event, effects));
+        if self.survives(&failure, now) {
+            self.scheduler.discard(in_flight.step, now);
+        } else {
+            self.streams.step_failure = failure;
+            let streams = &mut self.streams;
+            self.scheduler.fail(in_flight.step, now, &mut |event| streams.pass_on(event, effects));
+        }
         for in_flight in self.steps.drain(..) {
             self.scheduler.discard(in_flight.step, now);
         }

@@ -83,10 +83,13 @@ impl Scheduler {
 
     /// Gives a token to each sequence that lacks just one.
     fn schedule_single_tokens(&mut self, budget: &mut StepBudget) {
+        // Each stage of a pipeline has its share of the sequences.
+        let mut n_left = self.running.len().div_ceil(self.admission.n_stages());
         let mut i = 0;
-        while i < self.running.len() && budget.tokens_left > 0 {
+        while i < self.running.len() && budget.tokens_left > 0 && n_left > 0 {
             if self.running[i].n_missing() == 1 && self.make_room(i, 1, budget) {
                 self.schedule(i, 1, budget);
+                n_left -= 1;
             }
             i += 1;
         }

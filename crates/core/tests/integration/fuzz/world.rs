@@ -182,6 +182,7 @@ impl World {
             takes_whole_prompts: false,
             takes_media: true,
             keeps_media_whole: rng.bool(),
+            n_stages: if rng.bool() { 1 } else { rng.u32(1..=4) },
         };
         let config = SchedulerConfig {
             max_batch_tokens: if one_in(rng, 3) { rng.u32(1..20) } else { 1_000 },

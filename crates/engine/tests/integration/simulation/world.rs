@@ -125,6 +125,7 @@ impl World {
             takes_whole_prompts: false,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         };
         let scheduler = SchedulerConfig {
             inter_token_target_ms: rng.u32(0..40),

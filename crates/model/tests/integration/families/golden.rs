@@ -15,12 +15,12 @@ const TOLERANCE: f64 = 2e-4;
 /// Activations that are multiplied with MXFP4 are rounded to two terms of int8.
 const TOLERANCE_OF_MXFP4: f64 = 6e-4;
 
-fn tolerance(model: &LoadedModel, backend: BackendKind) -> f64 {
+pub fn tolerance(model: &LoadedModel, backend: BackendKind) -> f64 {
     let rounds = backend != BackendKind::Reference && model.name.ends_with("mxfp4");
     if rounds { TOLERANCE_OF_MXFP4 } else { TOLERANCE }
 }
 
-fn fixtures() -> Vec<PathBuf> {
+pub fn fixtures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let mut folders: Vec<_> = std::fs::read_dir(root)
         .unwrap()
@@ -62,7 +62,7 @@ fn log_probabilities(
     logprobs
 }
 
-fn log_softmax(logits: &[f32]) -> Vec<f64> {
+pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
     logits.iter().map(|&logit| f64::from(logit) - sum.ln()).collect()
 }

@@ -5,6 +5,7 @@
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test integration invisible`.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ const N_REQUESTS: usize = 96;
 const VOCABULARY: usize = 64;
 /// Two fifths of the requests name one of them.
 const N_ADAPTERS: usize = 3;
-const LIMITS: RunnerLimits = RunnerLimits {
+pub const LIMITS: RunnerLimits = RunnerLimits {
     n_blocks: 640,
     kv_dtype: KvDtype::F32,
     max_batch_tokens: 512,
@@ -115,6 +116,7 @@ impl Composition {
         let mut clock = Rng::with_seed(self.clock_seed);
         let (mut answers, mut output) = (Answers::default(), StepOutput::default());
         let (mut now, mut n_joined) = (Timestamp::default(), 0);
+        let mut in_flight = VecDeque::new();
         loop {
             for _ in 0..self.joins_at_once.min(self.requests.len() - n_joined) {
                 let request =
@@ -123,12 +125,18 @@ impl Composition {
                 n_joined += 1;
             }
             let mut emit = |event: Event<'_>| answers.note(&event);
-            let Some(step) = scheduler.plan(now, &mut emit) else {
+            while in_flight.len() < scheduler.max_steps_in_flight() {
+                let Some(step) = scheduler.plan(now, &mut emit) else { break };
+                seen.largest_batch = seen.largest_batch.max(step.batch().sequences().len());
+                executor.submit(step.batch()).expect("the step begins");
+                in_flight.push_back(step);
+            }
+            seen.most_in_flight = seen.most_in_flight.max(in_flight.len());
+            let Some(step) = in_flight.pop_front() else {
                 assert!(scheduler.is_idle(), "nothing to do although requests wait");
                 break;
             };
-            seen.largest_batch = seen.largest_batch.max(step.batch().sequences().len());
-            executor.execute(step.batch(), &mut output).expect("the step succeeds");
+            executor.collect(step.batch(), &mut output).expect("the step succeeds");
             now = now + Nanos(clock.u64(1..self.slowest_step_ns));
             scheduler.complete(step, &output, now, &mut emit);
         }
@@ -140,14 +148,15 @@ impl Composition {
 
 /// Counts what the compositions have covered, so that the test fails if a case is not covered.
 #[derive(Debug, Default)]
-struct Seen {
-    preemptions: u64,
-    hit_tokens: u64,
-    largest_batch: usize,
+pub struct Seen {
+    pub preemptions: u64,
+    pub hit_tokens: u64,
+    pub largest_batch: usize,
+    pub most_in_flight: usize,
 }
 
 /// Requests of all kinds; a third of the prompts begins with the same 40 tokens.
-fn requests(rng: &mut Rng) -> Vec<Request> {
+pub fn requests(rng: &mut Rng) -> Vec<Request> {
     let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.u32(..VOCABULARY as u32)).collect() };
     let shared = tokens(40);
     let prompts: Vec<Vec<u32>> = (0..N_REQUESTS)
@@ -184,17 +193,27 @@ fn sampling(i: usize, rng: &mut Rng) -> SamplingParams {
 
 /// Runs compositions with executors that `make` returns for a number of threads.
 fn check(name: &str, make: impl Fn(usize) -> Box<dyn Executor>, seeds: Range<u64>, seen: &mut Seen) {
+    check_requests(name, make, &requests(&mut Rng::with_seed(7)), seeds, seen);
+}
+
+/// The same for these requests.
+pub fn check_requests(
+    name: &str,
+    make: impl Fn(usize) -> Box<dyn Executor>,
+    requests: &[Request],
+    seeds: Range<u64>,
+    seen: &mut Seen,
+) {
     let mut executors = [make(1), make(2)];
-    let requests = requests(&mut Rng::with_seed(7));
     let alone: Vec<Answers> =
-        (0..N_REQUESTS).map(|i| Composition::alone(i).run(&mut *executors[0], &requests, seen)).collect();
+        (0..N_REQUESTS).map(|i| Composition::alone(i).run(&mut *executors[0], requests, seen)).collect();
     let only = std::env::var("THRONG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(seeds, |seed| seed..seed + 1);
     for seed in seeds.clone() {
         let mut rng = Rng::with_seed(seed);
         let executor = &mut *executors[rng.usize(..2)];
         let composition = Composition::random(&mut rng);
-        let answers = composition.run(executor, &requests, seen);
+        let answers = composition.run(executor, requests, seen);
         for (i, &request) in composition.requests.iter().enumerate() {
             assert!(
                 answers.renamed(i, i) == alone[request].renamed(0, i),

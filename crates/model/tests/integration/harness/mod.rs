@@ -8,7 +8,7 @@ use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId};
 use throng_core::scheduling::batch::{
     BLOCK_TOKENS, BlockId, ChosenToken, MemorySlot, NewSequence, ScheduledBatch, StateShare, StepOutput,
 };
-use throng_core::scheduling::executor::Executor;
+use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_model::BackendKind;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;
@@ -82,6 +82,11 @@ impl OneSequence {
     }
 
     fn step(&mut self, executor: &mut dyn Executor, n_new: usize) {
+        self.try_step(executor, n_new).unwrap();
+    }
+
+    /// Computes the next tokens.
+    pub fn try_step(&mut self, executor: &mut dyn Executor, n_new: usize) -> Result<(), ExecutorError> {
         let end = self.n_computed + n_new;
         let n_blocks = executor.capacity().n_blocks as usize;
         let blocks: Vec<_> =
@@ -109,10 +114,11 @@ impl OneSequence {
             self.batch.set_state(StateShare { from, to, saves: [None; 2] });
             self.n_steps += 1;
         }
-        executor.execute(&self.batch, &mut self.step).unwrap();
+        executor.execute(&self.batch, &mut self.step)?;
         assert_eq!(self.step.error(0), None);
         self.n_computed = end;
         self.tokens.extend(self.step.sampled(0).map(|report| report.chosen.token));
+        Ok(())
     }
 }
 
