@@ -1,0 +1,125 @@
+//! Keys and values of new tokens, and attention over those of a sequence.
+
+use throng_model::backend::{AttentionQueries, AttentionShape, Columns};
+
+use crate::GpuBackend;
+use crate::batch::Batch;
+use crate::kernel::Kernel;
+use crate::memory::{Buffer, KvCache};
+use crate::recorder::linear_groups;
+
+/// Most queries of a workgroup.
+const MOST_QUERIES: usize = 8;
+
+/// How queries are divided into workgroups.
+pub(super) struct Tiling {
+    /// Queries of a workgroup.
+    pub(super) n_queries: usize,
+    /// Heads of a KV head in a tile.
+    pub(super) tile_heads: usize,
+    /// Tiles of heads of a KV head.
+    pub(super) n_head_tiles: usize,
+    /// Tokens of a tile.
+    pub(super) tile_rows: usize,
+}
+
+impl Tiling {
+    /// Tiles of queries in groups of so many heads, as large as fit in shared memory.
+    pub(super) fn new(group: usize, most_rows: usize, query_bytes: usize, shared_bytes: usize) -> Self {
+        let wanted = (group * most_rows).next_power_of_two().min(MOST_QUERIES);
+        let mut n_queries = wanted;
+        while n_queries > 1 && n_queries * query_bytes > shared_bytes {
+            n_queries /= 2;
+        }
+        let tile_heads = group.min(n_queries);
+        let tile_rows = (n_queries / tile_heads).max(1);
+        Self { n_queries, tile_heads, n_head_tiles: group.div_ceil(tile_heads), tile_rows }
+    }
+}
+
+/// Most new tokens of a sequence.
+pub(super) fn most_rows(batch: &Batch) -> usize {
+    batch.input.spans.iter().map(|span| span.n_rows).max().unwrap_or(1)
+}
+
+impl GpuBackend {
+    pub(super) fn run_store(
+        &mut self,
+        cache: &KvCache,
+        layer_idx: usize,
+        batch: &Batch,
+        qkv: &Buffer,
+        shape: &AttentionShape,
+    ) {
+        let layer = cache.layers[layer_idx].as_ref().expect("a layer with keys and values");
+        let parts = [
+            (Some(&layer.keys), Columns::of_keys(shape).first, true),
+            (layer.values.as_ref(), Columns::of_values(shape).first, false),
+        ];
+        let n = batch.input.n_tokens() * shape.n_kv_heads * shape.head_dim.div_ceil(32);
+        for (part, first, is_key) in parts {
+            let Some(part) = part else { continue };
+            let places = &batch.places;
+            let numbers = [n, shape.n_kv_heads, shape.head_dim, qkv.cols, first].map(|n| n as u32);
+            let mut params = [0; 8];
+            params[..5].copy_from_slice(&numbers);
+            params[5..].copy_from_slice(&[places.row_spans, places.spans, places.blocks]);
+            let kernel = Kernel::Store { layout: layer.layout, is_key };
+            let buffers = [&qkv.storage, &batch.words, part];
+            self.recorder.run(kernel, &buffers, &params, linear_groups(n.div_ceil(64)));
+        }
+    }
+
+    pub(super) fn run_attention(
+        &mut self,
+        cache: &KvCache,
+        layer_idx: usize,
+        batch: &Batch,
+        AttentionQueries { qkv, shape, sinks }: AttentionQueries<'_, Self>,
+        out: &Buffer,
+    ) {
+        let layer = cache.layers[layer_idx].as_ref().expect("a layer with keys and values");
+        let group = shape.n_heads / shape.n_kv_heads;
+        let (dim4, value4) = (shape.head_dim.div_ceil(4), shape.value_dim().div_ceil(4));
+        let query_bytes = 16 * (dim4 + value4) + 4 * 128 + 128;
+        let shared_bytes = self.device.description().max_shared_bytes as usize;
+        let tiling = Tiling::new(group, most_rows(batch), query_bytes, shared_bytes);
+        let (tiles, n_tiles) = batch.tiles(tiling.tile_rows);
+        let places = &batch.places;
+        let number = |n: Option<usize>| n.unwrap_or(0) as u32;
+        let params = [
+            shape.n_kv_heads as u32,
+            group as u32,
+            tiling.tile_heads as u32,
+            tiling.n_head_tiles as u32,
+            shape.head_dim as u32,
+            shape.value_dim() as u32,
+            number(shape.values_in_keys) / 4,
+            qkv.cols as u32,
+            out.cols as u32,
+            shape.scale.to_bits(),
+            shape.softcap.unwrap_or(0.0).to_bits(),
+            number(shape.window),
+            number(shape.chunk),
+            shape.first_position as u32,
+            u32::from(shape.is_bidirectional),
+            u32::from(sinks.is_some()),
+            u32::from(!batch.input.ends.is_empty()),
+            places.ends,
+            places.spans,
+            places.blocks,
+            layer.layout.panel_words() as u32,
+        ];
+        let kernel = Kernel::Attend {
+            layout: layer.layout,
+            n_queries: tiling.n_queries as u32,
+            value4: value4 as u32,
+            values_in_keys: layer.values.is_none(),
+        };
+        let sinks = sinks.map_or(&self.nothing, |sinks| &sinks.0);
+        let values = layer.values.as_ref().unwrap_or(&layer.keys);
+        let buffers = [&qkv.storage, &layer.keys, values, &batch.words, &*tiles, sinks, &out.storage];
+        let groups = [(shape.n_kv_heads * tiling.n_head_tiles) as u32, n_tiles as u32, 1];
+        self.recorder.run(kernel, &buffers, &params, groups);
+    }
+}
