@@ -23,6 +23,8 @@ pub struct AdapterDescription {
     pub driver: String,
     /// Kind of the device.
     pub kind: AdapterKind,
+    /// Bytes of its memory; `None` where the driver does not say.
+    pub memory_bytes: Option<u64>,
     /// Most bytes of a buffer that a kernel reads.
     pub max_binding_bytes: u64,
     /// Most bytes of memory that the threads of a workgroup share.
@@ -111,10 +113,16 @@ impl Adapter {
                 wgpu::DeviceType::Cpu => AdapterKind::Software,
                 wgpu::DeviceType::Other => AdapterKind::Unknown,
             },
+            memory_bytes: self.memory_bytes(),
             max_binding_bytes: limits.max_storage_buffer_binding_size,
             max_shared_bytes: limits.max_compute_workgroup_storage_size,
             lacks: self.lacks(),
         }
+    }
+
+    /// Bytes of the device's memory; `None` where the driver does not say.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        heap_bytes(&self.inner)
     }
 
     fn lacks(&self) -> Option<&'static str> {
@@ -160,3 +168,23 @@ impl Adapter {
 
 /// Bytes of a kernel's parameters.
 pub(crate) const MAX_PARAMS_BYTES: u32 = 128;
+
+/// Bytes of the largest heap that is the device's own.
+#[cfg(not(target_vendor = "apple"))]
+fn heap_bytes(adapter: &wgpu::Adapter) -> Option<u64> {
+    // SAFETY: the handle is not destroyed here and not kept.
+    let adapter = unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }?;
+    let device = adapter.raw_physical_device();
+    let instance = adapter.shared_instance().raw_instance();
+    // SAFETY: the adapter keeps its instance, of which the physical device is one.
+    let properties = unsafe { instance.get_physical_device_memory_properties(device) };
+    let heaps = properties.memory_heaps.iter().take(properties.memory_heap_count as usize);
+    // Bit 0 marks memory of the device (VK_MEMORY_HEAP_DEVICE_LOCAL_BIT).
+    heaps.filter(|heap| heap.flags.as_raw() & 1 == 1).map(|heap| heap.size).max()
+}
+
+/// Metal's memory is that of the machine.
+#[cfg(target_vendor = "apple")]
+fn heap_bytes(_: &wgpu::Adapter) -> Option<u64> {
+    None
+}

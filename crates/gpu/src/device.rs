@@ -22,6 +22,10 @@ pub struct Device {
     layouts: Mutex<HashMap<&'static str, Arc<Layout>>>,
     bindings: Mutex<Bindings>,
     fault: Arc<Fault>,
+    /// Bytes of all buffers.
+    used_bytes: AtomicU64,
+    /// Buffers that may still be made, in tests of full memory.
+    n_left: AtomicU64,
     /// Edits the source of a kernel, in tests.
     edit: Option<Box<Edit>>,
 }
@@ -70,6 +74,7 @@ impl fmt::Debug for Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
+        self.device.used_bytes.fetch_sub(self.buffer.size(), Ordering::Relaxed);
         lock(&self.device.bindings).retain(|(_, ids), _| !ids.contains(&self.id));
     }
 }
@@ -127,6 +132,8 @@ impl Device {
             layouts: Mutex::default(),
             bindings: Mutex::default(),
             fault,
+            used_bytes: AtomicU64::new(0),
+            n_left: AtomicU64::new(u64::MAX),
             edit,
         }))
     }
@@ -134,6 +141,18 @@ impl Device {
     /// Description of the device.
     pub fn description(&self) -> &AdapterDescription {
         &self.description
+    }
+
+    /// Bytes of its memory that no buffer takes; `None` where the driver does not say how large it is.
+    pub fn available_bytes(&self) -> Option<u64> {
+        let used = self.used_bytes.load(Ordering::Relaxed);
+        Some(self.description.memory_bytes?.saturating_sub(used))
+    }
+
+    /// Refuses memory after so many more buffers.
+    #[doc(hidden)]
+    pub fn refuse_memory_after(&self, n_buffers: u64) {
+        self.n_left.store(n_buffers, Ordering::Relaxed);
     }
 
     /// Closes the device, as if it had been lost.
@@ -181,6 +200,10 @@ impl Device {
         usage: wgpu::BufferUsages,
     ) -> Result<Storage, BackendError> {
         self.check()?;
+        let take = |left: u64| left.checked_sub(1);
+        if self.n_left.try_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+            return Err(BackendError::OutOfMemory { what, n_bytes });
+        }
         let out_of_memory = self.inner.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let invalid = self.inner.push_error_scope(wgpu::ErrorFilter::Validation);
         let size = (n_bytes.max(16) as u64).next_multiple_of(16);
@@ -191,6 +214,7 @@ impl Device {
             self.check()?;
             return Err(BackendError::OutOfMemory { what, n_bytes });
         }
+        self.used_bytes.fetch_add(buffer.size(), Ordering::Relaxed);
         Ok(Storage { id: self.new_id(), buffer, device: Arc::clone(self) })
     }
 
@@ -220,6 +244,7 @@ impl Device {
                 mapped_at_creation: false,
             };
             let buffer = self.inner.create_buffer(&descriptor);
+            self.used_bytes.fetch_add(buffer.size(), Ordering::Relaxed);
             Storage { id: self.new_id(), buffer, device: Arc::clone(self) }
         })
     }

@@ -140,6 +140,16 @@ pub(crate) enum Kernel {
         value4: u32,
         values_in_keys: bool,
     },
+    /// Attention over chosen positions, of values that are in keys.
+    AttendChosen {
+        layout: PanelLayout,
+        n_queries: u32,
+        value4: u32,
+    },
+    /// The choice of positions.
+    Choose {
+        layout: PanelLayout,
+    },
     /// Attention with scores by distance.
     AttendRelative {
         n_queries: u32,
@@ -188,6 +198,8 @@ impl Kernel {
             Self::Store { .. } => "store",
             Self::Attend { .. } => "attend",
             Self::AttendRelative { .. } => "attend_relative",
+            Self::AttendChosen { .. } => "attend_chosen",
+            Self::Choose { .. } => "choose",
             Self::CopyBlocks => "copy_blocks",
             Self::Route { .. } => "route",
             Self::Combine => "combine",
@@ -218,7 +230,8 @@ impl Kernel {
             Self::Element(_) | Self::Rope | Self::CopyBlocks => "wr",
             Self::Copy { chosen: true } => "rwr",
             Self::Attend { .. } => "rrrrrrw",
-            Self::AttendRelative { .. } => "rrrrrrwr",
+            Self::AttendRelative { .. } | Self::AttendChosen { .. } => "rrrrrrwr",
+            Self::Choose { .. } => "rrrrww",
         }
     }
 
@@ -233,7 +246,8 @@ impl Kernel {
             Self::Copy { .. } => include_str!("shaders/rows/copy.wgsl"),
             Self::Rope => include_str!("shaders/rows/rope.wgsl"),
             Self::Store { .. } => include_str!("shaders/attention/store.wgsl"),
-            Self::Attend { .. } | Self::AttendRelative { .. } => {
+            Self::Choose { .. } => include_str!("shaders/attention/choose.wgsl"),
+            Self::Attend { .. } | Self::AttendRelative { .. } | Self::AttendChosen { .. } => {
                 include_str!("shaders/attention/attend.wgsl")
             }
             Self::CopyBlocks => include_str!("shaders/attention/copy_blocks.wgsl"),
@@ -282,6 +296,18 @@ impl Kernel {
                 flags.extend((n_queries == 1).then_some("ONE_QUERY"));
                 let constants = [("DIM4", layout.dim4), ("VALUE4", value4), ("QUERIES", n_queries)];
                 values.constants.extend(constants);
+            }
+            Self::AttendChosen { layout, n_queries, value4 } => {
+                flags.extend(layout.flags());
+                flags.extend(["VALUES_IN_KEYS", "CHOSEN"]);
+                flags.extend((n_queries == 1).then_some("ONE_QUERY"));
+                let constants = [("DIM4", layout.dim4), ("VALUE4", value4), ("QUERIES", n_queries)];
+                values.constants.extend(constants);
+            }
+            Self::Choose { layout } => {
+                flags.extend(layout.flags());
+                flags.push("NO_VALUES");
+                values.constants.push(("DIM4", layout.dim4));
             }
             Self::AttendRelative { n_queries, dim4 } => {
                 flags.push("RELATIVE");

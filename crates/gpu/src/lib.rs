@@ -4,13 +4,13 @@
 //!
 //! Batch invariance holds by construction: each element of a result is computed by one order of operations,
 //! which depends on shapes and positions only. Kernels for few and for many rows have the same order.
-#![forbid(unsafe_code)]
-
 mod adapters;
 mod batch;
+mod check;
 mod device;
 mod kernel;
 mod memory;
+mod model;
 mod ops;
 mod ready;
 mod recorder;
@@ -20,12 +20,16 @@ mod weights;
 use std::fmt;
 use std::sync::Arc;
 
+use throng_kernels::threads::ThreadPool;
+use throng_model::backend::host::{HostThreads, OneThread};
 use throng_model::backend::{Backend, BackendError, Capability};
 
 pub use adapters::{Adapter, AdapterDescription, AdapterKind, adapters};
 pub use batch::Batch;
+pub use check::{compute_check, product_seconds};
 pub use device::Device;
 pub use memory::{Buffer, KvCache, RopeTables, Vector};
+pub use model::GpuModel;
 pub use ops::experts::Experts;
 pub use ops::low_rank::LowRank;
 pub use ops::recurrent::States;
@@ -43,6 +47,8 @@ pub struct GpuBackend {
     /// Stands for buffers that an operation does not have.
     nothing: Storage,
     scratch: ops::Scratch,
+    /// Threads of the host that choose tokens and quantize weights.
+    threads: Option<Arc<ThreadPool>>,
 }
 
 impl fmt::Debug for GpuBackend {
@@ -63,7 +69,14 @@ impl GpuBackend {
             staging: None,
             nothing: device.storage("nothing", 16)?,
             scratch: ops::Scratch::default(),
+            threads: None,
         })
+    }
+
+    /// Sets the threads of the host that choose tokens from downloaded logits and quantize weights.
+    #[must_use]
+    pub fn with_threads(self, threads: Arc<ThreadPool>) -> Self {
+        Self { threads: Some(threads), ..self }
     }
 
     /// The device.
@@ -84,7 +97,14 @@ impl GpuBackend {
 }
 
 impl Backend for GpuBackend {
-    fn has(&self, capability: Capability) -> bool {
-        !matches!(capability, Capability::ChosenPositions)
+    fn has(&self, _: Capability) -> bool {
+        true
+    }
+
+    fn host_threads(&self) -> &dyn HostThreads {
+        match &self.threads {
+            Some(threads) => &**threads,
+            None => &OneThread,
+        }
     }
 }

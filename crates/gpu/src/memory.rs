@@ -210,11 +210,8 @@ impl GpuBackend {
         if shape.values_in_keys.is_some_and(|first| !first.is_multiple_of(4)) {
             return refused("values in keys that begin inside four elements".to_owned());
         }
-        let dim4 = shape.head_dim.div_ceil(4) as u32;
-        let layout = PanelLayout { dtype: shape.dtype.into(), dim4 };
-        let n_words = layout.panel_words().checked_mul(shape.n_kv_heads);
-        let n_bytes = n_words.and_then(|n| n.checked_mul(shape.n_blocks)?.checked_mul(4));
-        let n_bytes = n_bytes.unwrap_or(usize::MAX);
+        let layout = panel_layout(shape);
+        let n_bytes = layer_block_bytes(shape).checked_mul(shape.n_blocks).unwrap_or(usize::MAX);
         let keys = self.device.storage("keys", n_bytes)?;
         let has_values = shape.values_in_keys.is_none();
         let values = has_values.then(|| self.device.storage("values", n_bytes)).transpose()?;
@@ -234,6 +231,15 @@ impl GpuBackend {
         let staging = self.staging.as_ref().expect("it was made");
         self.recorder.read(ranges, staging, out)
     }
+}
+
+fn panel_layout(shape: &KvShape) -> PanelLayout {
+    PanelLayout { dtype: shape.dtype.into(), dim4: shape.head_dim.div_ceil(4) as u32 }
+}
+
+/// Bytes of the keys of a block in a layer; its values take as many.
+pub(crate) fn layer_block_bytes(shape: &KvShape) -> usize {
+    panel_layout(shape).panel_words().saturating_mul(shape.n_kv_heads).saturating_mul(4)
 }
 
 /// Divides copies that come one after the other into rounds of copies that may come at once.

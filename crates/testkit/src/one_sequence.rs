@@ -76,7 +76,14 @@ impl OneSequence {
         self.step(executor, n_tokens);
     }
 
-    fn step(&mut self, executor: &mut dyn Executor, n_new: usize) {
+    /// The batch of a whole prompt, which is not computed.
+    pub fn next_batch(&mut self, executor: &dyn Executor) -> &ScheduledBatch {
+        self.fill_batch(executor, self.n_prompt);
+        &self.batch
+    }
+
+    /// Makes the batch of the next tokens.
+    fn fill_batch(&mut self, executor: &dyn Executor, n_new: usize) {
         let end = self.n_computed + n_new;
         let n_blocks = executor.capacity().n_blocks as usize;
         let blocks: Vec<_> =
@@ -104,6 +111,11 @@ impl OneSequence {
             self.batch.set_state(StateShare { from, to, saves: [None; 2] });
             self.n_steps += 1;
         }
+    }
+
+    fn step(&mut self, executor: &mut dyn Executor, n_new: usize) {
+        let end = self.n_computed + n_new;
+        self.fill_batch(executor, n_new);
         executor.execute(&self.batch, &mut self.step).expect("the step succeeds");
         assert_eq!(self.step.error(0), None);
         self.n_computed = end;

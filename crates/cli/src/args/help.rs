@@ -87,7 +87,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         heading: "Memory and speed",
-        common: &["threads", "kv_cache_dtype", "kv_cache_memory", "draft_model"],
+        common: &["device", "threads", "kv_cache_dtype", "kv_cache_memory", "draft_model"],
         further: &["no_enable_prefix_caching", "speculative_config", "no_speculation", "reference", "isa"],
     },
     Group { heading: "Adapters", common: &["lora_modules"], further: &["allow_runtime_lora_updating"] },

@@ -13,7 +13,7 @@ const SAMPLE_BYTES: usize = 4096;
 /// and a sample of its bytes.
 pub fn fingerprint(running: &RunningModel, isa: Option<Isa>) -> String {
     let commit = option_env!("THRONG_COMMIT").unwrap_or_default();
-    let isa = isa.map_or("reference", Isa::name);
+    let isa = running.compute.fingerprint(isa);
     let mut bytes =
         format!("{} {commit} {isa} {}\n", env!("CARGO_PKG_VERSION"), running.kv_dtype.name()).into_bytes();
     bytes.extend(format!("{:?}\n", running.model.config).into_bytes());

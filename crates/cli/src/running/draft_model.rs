@@ -18,7 +18,7 @@ use crate::source::{HubPlace, ModelSource};
 use crate::vocabulary;
 
 use super::sizes::kv_block_bytes;
-use super::{kv_dtype, open, prepare};
+use super::{Compute, kv_dtype, open, prepare};
 
 /// Maximum difference in size between vocabularies of one tokenizer, due to unused tokens at the end (as in
 /// llama.cpp).
@@ -78,12 +78,17 @@ impl DraftModel {
                     bail!("the recurrent layers of {} cannot take rejected drafts back", model.name);
                 }
             }
-            prepare(&own, &draft_model, &mut |_| {})?;
+            prepare(&own, &draft_model, &Compute::choose(&own)?, &mut |_| {})?;
             let kv_dtype = kv_dtype(&own, &draft_model);
             let block_bytes = kv_block_bytes(&draft_model, kv_dtype)?;
             Ok(Self { drafter: Drafter::Model(Arc::new(draft_model)), kv_dtype, block_bytes })
         };
         load().with_context(|| format!("the draft model {name}"))
+    }
+
+    /// Whether it is an EAGLE-3 head.
+    pub fn is_head(&self) -> bool {
+        matches!(self.drafter, Drafter::Head(_))
     }
 
     /// The EAGLE-3 head in these files; `None` if they are another kind of model.
@@ -103,12 +108,13 @@ impl DraftModel {
     }
 }
 
-/// An executor of `model` with its draft model, if any; `wrap` may replace the draft model's executor.
+/// An executor of `model` with its draft model, if any, which computes on the processor; `wrap` may replace
+/// the draft model's executor.
 ///
 /// # Errors
 /// When memory does not suffice.
 pub fn executor(
-    model: &LoadedModel,
+    (model, compute): (&LoadedModel, &Compute),
     draft_model: Option<&DraftModel>,
     options: &RunnerOptions,
     wrap: &WrapDraft,
@@ -116,9 +122,9 @@ pub fn executor(
     let failed = |error: throng_model::load::LoadError| ExecutorError::Device(error.to_string());
     let threads = options.threads();
     let (runner, draft_runner, is_head) = match draft_model.map(|draft| (&draft.drafter, draft.kv_dtype)) {
-        None => (model.runner_on(&threads, options).map_err(failed)?, None, false),
+        None => (compute.executor(model, &threads, options).map_err(failed)?, None, false),
         Some((Drafter::Model(draft_model), kv_dtype)) => {
-            let runner = model.runner_on(&threads, options).map_err(failed)?;
+            let runner = compute.executor(model, &threads, options).map_err(failed)?;
             let limits = RunnerLimits { kv_dtype, ..options.limits };
             let of_draft = draft_model.runner_on(&threads, &RunnerOptions { limits, ..*options });
             (runner, Some(of_draft.map_err(failed)?), false)

@@ -1,8 +1,10 @@
 //! A running model: weights, KV cache, engine, tokenizer and chat template, built from settings. Does not
 //! know where requests come from.
 
+mod compute;
 mod draft_model;
 pub mod images;
+pub mod probe;
 mod sizes;
 
 use std::panic::resume_unwind;
@@ -25,15 +27,15 @@ use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions, Quanti
 use throng_os::affinity::default_threads;
 use throng_text::{ChatTemplate, Tokenizer};
 
-use crate::args;
+use crate::args::{self, DeviceChoice};
 use crate::config::{EngineSection, ModelSection};
 use crate::kv_budget::show;
-use crate::process::memory;
 use crate::recording::Recording;
 use crate::source::{HubPlace, ModelSource, STARTER_NOTICE};
 use crate::text_file;
 use crate::vocabulary;
 
+pub use compute::Compute;
 use draft_model::DraftModel;
 pub use draft_model::WrapDraft;
 use sizes::sizes;
@@ -56,8 +58,8 @@ pub struct RunningModel {
     pub kv_dtype: KvDtype,
     /// Bytes of all KV blocks.
     pub kv_bytes: u64,
-    /// Kind of backend.
-    pub backend: BackendKind,
+    /// Where it computes.
+    pub compute: Compute,
     /// Settings of the engine, for a recording.
     pub recorded_engine: RecordedEngine,
     /// Start-up times.
@@ -127,8 +129,9 @@ pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel
     if chosen_chat_template(section)?.is_none() {
         own_chat_template(model)?;
     }
-    let free = memory::available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
-    sizes(section, &engine.scheduler_of(model), (model, 0), free).map(drop)
+    let compute = Compute::Host(BackendKind::Cpu);
+    let free = compute.available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
+    sizes(section, &engine.scheduler_of(model), (model, 0), (&compute, free)).map(drop)
 }
 
 /// Loads a model and starts an engine on it.
@@ -165,12 +168,13 @@ pub fn start_with(
     // An early read, so that an error is reported before the model is loaded.
     let chosen_template = chosen_chat_template(section)?;
     let (source, model) = open(section)?;
+    let compute = Compute::choose(section)?;
     // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());
         let tokenizer =
             thread.spawn_scoped(scope, || tokenizer(section, &model)).context("cannot start a thread")?;
-        prepare(section, &model, report)?;
+        prepare(section, &model, &compute, report)?;
         let loaded = started.elapsed();
         anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
     })?;
@@ -181,21 +185,25 @@ pub fn start_with(
     let draft_model = match &engine.speculation.model {
         Some(name) => {
             let asks_head = engine.speculation.asks_head();
-            Some(DraftModel::load((name, asks_head), section, (&model, tokenizer.as_deref()))?)
+            let draft = DraftModel::load((name, asks_head), section, (&model, tokenizer.as_deref()))?;
+            if compute.is_device() && draft.is_head() {
+                bail!("the EAGLE-3 head {name} runs beside a model on the processor: take --device cpu");
+            }
+            Some(draft)
         }
         None => None,
     };
     let scheduler = engine.scheduler_of(&model);
     let draft_block_bytes = draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
-    let available_bytes = memory::available_bytes();
-    let sizes = sizes(section, &scheduler, (&model, draft_block_bytes), available_bytes)?;
+    let available_bytes = compute.available_bytes();
+    let sizes = sizes(section, &scheduler, (&model, draft_block_bytes), (&compute, available_bytes))?;
     let options =
-        RunnerOptions { backend: backend(section), n_threads: n_threads(section), limits: sizes.limits };
+        RunnerOptions { backend: compute.host(), n_threads: n_threads(section), limits: sizes.limits };
     let model = Arc::new(model);
-    let shared = Arc::clone(&model);
+    let (shared, on) = (Arc::clone(&model), compute.clone());
     let config = engine_config(engine, scheduler);
     let handle = start_engine(config.clone(), move || {
-        draft_model::executor(&shared, draft_model.as_ref(), &options, &*wrap_draft)
+        draft_model::executor((&shared, &on), draft_model.as_ref(), &options, &*wrap_draft)
     })?;
     Ok(RunningModel {
         names: match section.served_names.as_slice() {
@@ -210,7 +218,7 @@ pub fn start_with(
         kv_dtype: options.limits.kv_dtype,
         kv_bytes: sizes.kv_bytes,
         model,
-        backend: backend(section),
+        compute,
         start_up: StartUp { load: loaded, ready: started.elapsed() },
     })
 }
@@ -276,12 +284,17 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
 }
 
 /// Prepares the weights, with a progress bar on the terminal.
-fn prepare(section: &ModelSection, model: &LoadedModel, report: &mut dyn FnMut(LoadProgress)) -> Result<()> {
+fn prepare(
+    section: &ModelSection,
+    model: &LoadedModel,
+    compute: &Compute,
+    report: &mut dyn FnMut(LoadProgress),
+) -> Result<()> {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    model.prepare(backend(section), n_threads(section), &mut |progress: LoadProgress| {
+    compute.prepare(section, model, &mut |progress: LoadProgress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
         report(progress);
@@ -321,10 +334,10 @@ fn own_chat_template(model: &LoadedModel) -> Result<Option<ChatTemplate>> {
     Ok(if named.is_empty() { None } else { Some(ChatTemplate::from_named(named)?) })
 }
 
-/// The configured backend.
+/// The backend whose preferences the KV cache follows. A GPU has no tiles of bfloat16.
 fn backend(section: &ModelSection) -> BackendKind {
     match section.isa {
-        _ if section.reference => BackendKind::Reference,
+        _ if section.reference || section.device != DeviceChoice::Cpu => BackendKind::Reference,
         Some(isa) => BackendKind::CpuIsa(isa),
         None => BackendKind::Cpu,
     }

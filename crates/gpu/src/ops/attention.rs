@@ -1,11 +1,13 @@
 //! Keys and values of new tokens, and attention over those of a sequence.
 
-use throng_model::backend::{AttentionQueries, AttentionShape, Columns};
+use throng_kernels::attention::ALL_POSITIONS;
+use throng_model::backend::{AttentionQueries, AttentionShape, Columns, IndexQueries};
 
+use super::grown;
 use crate::GpuBackend;
 use crate::batch::Batch;
 use crate::kernel::Kernel;
-use crate::memory::{Buffer, KvCache};
+use crate::memory::{Buffer, KvCache, KvLayer};
 use crate::recorder::linear_groups;
 
 /// Most queries of a workgroup.
@@ -51,7 +53,7 @@ impl GpuBackend {
         qkv: &Buffer,
         shape: &AttentionShape,
     ) {
-        let layer = cache.layers[layer_idx].as_ref().expect("a layer with keys and values");
+        let layer = layer_of(cache, layer_idx);
         let parts = [
             (Some(&layer.keys), Columns::of_keys(shape).first, true),
             (layer.values.as_ref(), Columns::of_values(shape).first, false),
@@ -75,51 +77,116 @@ impl GpuBackend {
         cache: &KvCache,
         layer_idx: usize,
         batch: &Batch,
-        AttentionQueries { qkv, shape, sinks }: AttentionQueries<'_, Self>,
+        queries: AttentionQueries<'_, Self>,
+        chosen: Option<&Buffer>,
         out: &Buffer,
     ) {
-        let layer = cache.layers[layer_idx].as_ref().expect("a layer with keys and values");
+        let AttentionQueries { qkv, shape, sinks } = queries;
+        let layer = layer_of(cache, layer_idx);
         let group = shape.n_heads / shape.n_kv_heads;
         let (dim4, value4) = (shape.head_dim.div_ceil(4), shape.value_dim().div_ceil(4));
         let query_bytes = 16 * (dim4 + value4) + 4 * 128 + 128;
         let shared_bytes = self.device.description().max_shared_bytes as usize;
-        let tiling = Tiling::new(group, most_rows(batch), query_bytes, shared_bytes);
-        let (tiles, n_tiles) = batch.tiles(tiling.tile_rows);
-        let places = &batch.places;
-        let number = |n: Option<usize>| n.unwrap_or(0) as u32;
-        let params = [
-            shape.n_kv_heads as u32,
-            group as u32,
-            tiling.tile_heads as u32,
-            tiling.n_head_tiles as u32,
-            shape.head_dim as u32,
-            shape.value_dim() as u32,
-            number(shape.values_in_keys) / 4,
-            qkv.cols as u32,
-            out.cols as u32,
-            shape.scale.to_bits(),
-            shape.softcap.unwrap_or(0.0).to_bits(),
-            number(shape.window),
-            number(shape.chunk),
-            shape.first_position as u32,
-            u32::from(shape.is_bidirectional),
+        // Tokens with positions of their own share no keys.
+        let most_rows = if chosen.is_some() { 1 } else { most_rows(batch) };
+        let tiling = Tiling::new(group, most_rows, query_bytes, shared_bytes);
+        let (tiles, n_tiles) = batch.tiles(if chosen.is_some() { 1 } else { tiling.tile_rows });
+        let mut params = attend_params(shape, &tiling, qkv, out);
+        params[15..21].copy_from_slice(&[
             u32::from(sinks.is_some()),
             u32::from(!batch.input.ends.is_empty()),
-            places.ends,
-            places.spans,
-            places.blocks,
+            batch.places.ends,
+            batch.places.spans,
+            batch.places.blocks,
             layer.layout.panel_words() as u32,
-        ];
-        let kernel = Kernel::Attend {
-            layout: layer.layout,
-            n_queries: tiling.n_queries as u32,
-            value4: value4 as u32,
-            values_in_keys: layer.values.is_none(),
+        ]);
+        params[28] = chosen.map_or(0, |chosen| chosen.cols as u32);
+        params[29] = ALL_POSITIONS.to_bits();
+        let (layout, n_queries, value4) = (layer.layout, tiling.n_queries as u32, value4 as u32);
+        let kernel = match chosen {
+            Some(_) => Kernel::AttendChosen { layout, n_queries, value4 },
+            None => {
+                let values_in_keys = layer.values.is_none();
+                Kernel::Attend { layout, n_queries, value4, values_in_keys }
+            }
         };
         let sinks = sinks.map_or(&self.nothing, |sinks| &sinks.0);
         let values = layer.values.as_ref().unwrap_or(&layer.keys);
-        let buffers = [&qkv.storage, &layer.keys, values, &batch.words, &*tiles, sinks, &out.storage];
+        let mut buffers = vec![&qkv.storage, &layer.keys, values, &batch.words, &*tiles, sinks, &out.storage];
+        buffers.extend(chosen.map(|chosen| &chosen.storage));
         let groups = [(shape.n_kv_heads * tiling.n_head_tiles) as u32, n_tiles as u32, 1];
         self.recorder.run(kernel, &buffers, &params, groups);
     }
+
+    pub(super) fn run_choose(
+        &mut self,
+        cache: &KvCache,
+        cache_idx: usize,
+        batch: &Batch,
+        IndexQueries { qkv, weights, shape }: IndexQueries<'_, Self>,
+        chosen: &Buffer,
+    ) {
+        let layer = layer_of(cache, cache_idx);
+        let longest = batch.input.spans.iter().map(|span| span.start + span.n_rows).max().unwrap_or(1);
+        let most_rows = (SCORE_BYTES / (longest * 4)).max(1);
+        for first_row in (0..qkv.n_rows).step_by(most_rows) {
+            let n = most_rows.min(qkv.n_rows - first_row);
+            let scores = grown(&self.device, &mut self.scratch.scores, n * longest);
+            let places = &batch.places;
+            let params = [
+                n as u32,
+                shape.n_heads as u32,
+                shape.head_dim as u32,
+                qkv.cols as u32,
+                layer.layout.panel_words() as u32,
+                places.row_spans,
+                places.spans,
+                places.blocks,
+                chosen.cols as u32,
+                first_row as u32,
+                longest as u32,
+                ALL_POSITIONS.to_bits(),
+            ];
+            let kernel = Kernel::Choose { layout: layer.layout };
+            let buffers =
+                [&qkv.storage, &layer.keys, &weights.storage, &batch.words, scores, &chosen.storage];
+            self.recorder.run(kernel, &buffers, &params, linear_groups(n));
+        }
+    }
+}
+
+/// Bytes of scores of an indexer, beyond which rows are processed in parts.
+const SCORE_BYTES: usize = 64 << 20;
+
+fn layer_of(cache: &KvCache, layer_idx: usize) -> &KvLayer {
+    cache.layers[layer_idx].as_ref().expect("a layer with keys and values")
+}
+
+/// Parameters of attention that depend on the shape.
+pub(super) fn attend_params(
+    shape: &AttentionShape,
+    tiling: &Tiling,
+    qkv: &Buffer,
+    out: &Buffer,
+) -> [u32; 30] {
+    let number = |n: Option<usize>| n.unwrap_or(0) as u32;
+    let mut params = [0; 30];
+    params[..15].copy_from_slice(&[
+        shape.n_kv_heads as u32,
+        (shape.n_heads / shape.n_kv_heads) as u32,
+        tiling.tile_heads as u32,
+        tiling.n_head_tiles as u32,
+        shape.head_dim as u32,
+        shape.value_dim() as u32,
+        number(shape.values_in_keys) / 4,
+        qkv.cols as u32,
+        out.cols as u32,
+        shape.scale.to_bits(),
+        shape.softcap.unwrap_or(0.0).to_bits(),
+        number(shape.window),
+        number(shape.chunk),
+        shape.first_position as u32,
+        u32::from(shape.is_bidirectional),
+    ]);
+    params
 }

@@ -6,6 +6,7 @@ use throng_model::backend::{BackendError, Expert, Linear, Router};
 use throng_model::config::RoutingScore;
 use throng_model::shapes::Activation;
 
+use super::grown;
 use super::products::{Product, column_groups};
 use crate::GpuBackend;
 use crate::device::{Device, Storage};
@@ -173,14 +174,6 @@ fn copy_all(device: &Device, copies: &[Copy<'_>], to: &Storage) {
     }
     device.queue.submit([encoder.finish()]);
     let _ = device.inner.poll(wgpu::PollType::wait_indefinitely());
-}
-
-/// Grows a buffer to a number of f32.
-fn grown<'a>(device: &Arc<Device>, buffer: &'a mut Option<Storage>, n: usize) -> &'a Storage {
-    if buffer.as_ref().is_none_or(|buffer| buffer.buffer.size() < n as u64 * 4) {
-        *buffer = Some(device.storage_or_empty("experts", n * 4));
-    }
-    buffer.as_ref().expect("it was made")
 }
 
 /// Rows whose pairs with experts are processed together.

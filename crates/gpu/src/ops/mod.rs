@@ -13,14 +13,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use throng_model::backend::{
-    AttentionQueries, AttentionShape, Columns, DeviceOps, HeadColumns, Norm, RelativeScores, Router,
-    RowGroups, Scratch as Between,
+    AttentionQueries, AttentionShape, Columns, DeviceOps, HeadColumns, IndexQueries, Norm, RelativeScores,
+    Router, RowGroups, Scratch as Between,
 };
 use throng_model::shapes::{Activation, RopeStyle};
 
 use crate::GpuBackend;
 use crate::batch::Batch;
-use crate::device::Storage;
+use crate::device::{Device, Storage};
 use crate::kernel::ElementOp;
 use crate::memory::{Buffer, KvCache, RopeTables, Vector};
 use crate::weights::Matrix;
@@ -36,6 +36,16 @@ pub(crate) struct Scratch {
     row_lists: low_rank::RowLists,
     /// The buckets of distances that were used last.
     buckets: Option<(Vec<u16>, Arc<Storage>)>,
+    /// Scores of positions.
+    scores: Option<Storage>,
+}
+
+/// Grows a buffer to a number of f32.
+fn grown<'a>(device: &Arc<Device>, buffer: &'a mut Option<Storage>, n: usize) -> &'a Storage {
+    if buffer.as_ref().is_none_or(|buffer| buffer.buffer.size() < n as u64 * 4) {
+        *buffer = Some(device.storage_or_empty("intermediate results", n * 4));
+    }
+    buffer.as_ref().expect("it was made")
 }
 
 impl DeviceOps for GpuBackend {
@@ -111,7 +121,30 @@ impl DeviceOps for GpuBackend {
         queries: AttentionQueries<'_, Self>,
         out: &mut Buffer,
     ) {
-        self.run_attention(cache, layer_idx, batch, queries, out);
+        self.run_attention(cache, layer_idx, batch, queries, None, out);
+    }
+
+    fn choose_positions(
+        &mut self,
+        cache: &KvCache,
+        cache_idx: usize,
+        batch: &Batch,
+        queries: IndexQueries<'_, Self>,
+        chosen: &mut Buffer,
+    ) {
+        self.run_choose(cache, cache_idx, batch, queries, chosen);
+    }
+
+    fn attention_at(
+        &mut self,
+        cache: &KvCache,
+        layer_idx: usize,
+        batch: &Batch,
+        queries: AttentionQueries<'_, Self>,
+        chosen: &Buffer,
+        out: &mut Buffer,
+    ) {
+        self.run_attention(cache, layer_idx, batch, queries, Some(chosen), out);
     }
 
     fn relative_attention(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_model::backend::{AttentionQueries, Columns, RelativeScores};
 
-use super::attention::{Tiling, most_rows};
+use super::attention::{Tiling, attend_params, most_rows};
 use crate::GpuBackend;
 use crate::batch::Batch;
 use crate::device::Storage;
@@ -24,21 +24,11 @@ impl GpuBackend {
         let tiling = Tiling::new(1, most_rows(batch), 32 * dim4 + 4 * 128 + 128, shared_bytes);
         let (tiles, n_tiles) = batch.tiles(tiling.tile_rows);
         let buckets = self.buckets(&relative.positions.buckets);
-        let mut params = [0; 28];
-        params[..6].copy_from_slice(&[
-            shape.n_heads as u32,
-            1,
-            tiling.tile_heads as u32,
-            tiling.n_head_tiles as u32,
-            shape.head_dim as u32,
-            shape.head_dim as u32,
-        ]);
-        params[7] = qkv.cols as u32;
-        params[8] = out.cols as u32;
-        params[9] = shape.scale.to_bits();
+        let mut params = attend_params(shape, &tiling, qkv, out);
+        // All tokens of the sequence.
         params[14] = 1;
         params[18] = batch.places.spans;
-        params[21..].copy_from_slice(&[
+        params[21..28].copy_from_slice(&[
             Columns::of_keys(shape).first as u32,
             Columns::of_values(shape).first as u32,
             relative.positions.n_buckets as u32,

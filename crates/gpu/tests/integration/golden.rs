@@ -17,9 +17,6 @@ use crate::harness::{backend, device};
 /// rounded, whatever the format of the weights.
 const TOLERANCE: f64 = 2e-4;
 
-/// Fixtures of families that need an operation which the device does not have.
-const REFUSED: [&str; 2] = ["deepseek-v32", "glm-dsa"];
-
 fn open(folder: &Path) -> LoadedModel {
     load(folder, &LoadOptions { prepare: None, n_threads: 2, quantize: None }, &mut |_| {})
         .expect("the fixture opens")
@@ -34,11 +31,6 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
     let Some(device) = device() else { return };
     for folder in fixtures() {
         let (model, expected) = (open(&folder), Expected::read(&folder));
-        if REFUSED.contains(&&*model.name) {
-            let refusal = runner(&model, &device).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(refusal.starts_with("this backend has no "), "{}: {refusal}", model.name);
-            continue;
-        }
         let mut runner = runner(&model, &device).expect("the family runs");
         let vocabulary = model.config.vocabulary_size;
         for chunk in [48, 7] {

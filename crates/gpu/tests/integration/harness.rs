@@ -3,11 +3,31 @@
 use std::sync::Arc;
 
 use throng_gpu::{Adapter, Device, GpuBackend};
+use throng_testkit::shared_files::note_skipped;
 
-/// Opens the first device, with the driver's validation layer; `None`, with a message, where there is none.
-pub fn device() -> Option<Arc<Device>> {
+/// An open device whose driver's validation layer checks all calls, where it is installed. Dropping it fails
+/// the test if the layer found a fault.
+pub struct Checked(Arc<Device>);
+
+impl std::ops::Deref for Checked {
+    type Target = Arc<Device>;
+
+    fn deref(&self) -> &Arc<Device> {
+        &self.0
+    }
+}
+
+impl Drop for Checked {
+    fn drop(&mut self) {
+        let found = wgpu_hal::VALIDATION_CANARY.get_and_reset();
+        assert!(found.is_empty() || std::thread::panicking(), "the validation layer says: {found:?}");
+    }
+}
+
+/// Opens the first device; `None`, with a note, where there is none.
+pub fn device() -> Option<Checked> {
     let adapter = adapter()?;
-    Some(Device::open(&adapter).expect("the device opens"))
+    Some(Checked(Device::open(&adapter).expect("the device opens")))
 }
 
 /// The first device.
@@ -15,7 +35,7 @@ pub fn adapter() -> Option<Adapter> {
     match Adapter::numbered(0, true) {
         Ok(adapter) => Some(adapter),
         Err(error) => {
-            println!("skipped: {error} (Debian: apt-get install mesa-vulkan-drivers libvulkan1)");
+            note_skipped(&format!("GPUs: {error} (apt-get install mesa-vulkan-drivers libvulkan1)"));
             assert!(std::env::var("THRONG_REQUIRE_GPU").is_err(), "THRONG_REQUIRE_GPU is set: {error}");
             None
         }

@@ -183,7 +183,7 @@ fn random_adapters(running: &RunningModel, arguments: &BenchArgs) -> Result<Vec<
     let limits = AdapterLimits { max_adapters: n as usize, max_rank: rank, max_bytes: usize::MAX };
     let adapter = |seed| {
         let random = RandomAdapter { rank, seed };
-        Ok(running.model.load_random_adapter(running.backend, random, limits)?)
+        Ok(running.compute.load_random_adapter(&running.model, random, limits)?)
     };
     let adapters: Vec<LoadedAdapter> = (0..u64::from(n)).map(adapter).collect::<Result<_>>()?;
     if let Some(first) = adapters.first() {

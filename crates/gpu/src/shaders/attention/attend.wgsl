@@ -35,6 +35,9 @@ struct Params {
     has_bias: u32,
     has_of_queries: u32,
     has_of_keys: u32,
+    // Columns of chosen positions, and the number that stands for all positions.
+    n_chosen: u32,
+    all_positions: f32,
 }
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -52,6 +55,13 @@ var<immediate> p: Params;
 @group(0) @binding(6) var<storage, read_write> out: array<f32>;
 //if RELATIVE
 @group(0) @binding(7) var<storage, read> buckets: array<u32>;
+//end
+//if CHOSEN
+@group(0) @binding(7) var<storage, read> chosen: array<f32>;
+
+// Where the positions of the tile's token begin, and whether they are all.
+var<private> chosen_at: u32;
+var<private> takes_all: bool;
 //end
 
 const SPLIT: u32 = 128u;
@@ -145,6 +155,16 @@ fn end_visible(row: u32, position: u32, n_tokens: u32) -> u32 {
     return end;
 }
 
+// The position of this number among those that the tile's tokens see.
+fn position_of(i: u32) -> u32 {
+//if CHOSEN
+    if (!takes_all) {
+        return u32(chosen[chosen_at + i]);
+    }
+//end
+    return i;
+}
+
 // The largest score of a query in a split.
 fn largest(j: u32) -> f32 {
     var m = maxima[j * 8u];
@@ -160,7 +180,7 @@ fn weighted(j: u32, d4: u32, quarter: u32, first: u32, n: u32, blocks: u32, kv_h
     for (var i = quarter * 32u; i < min(quarter * 32u + 32u, n); i = i + 1u) {
         let weight = weights[j * SPLIT + i];
         if (weight != 0.0) {
-            let position = first + i;
+            let position = position_of(first + i);
             let panel = place(blocks, kv_head, position);
             sum = fma(vec4<f32>(weight), value4(panel, d4, position % 16u), sum);
         }
@@ -181,6 +201,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let start = batch[span + 2u];
     let span_row = batch[span];
     let n_tokens = start + batch[span + 1u];
+//if CHOSEN
+    chosen_at = tile_row * p.n_chosen;
+    takes_all = chosen[chosen_at] == p.all_positions;
+//end
 //if RELATIVE
     let blocks = span_row;
 //else
@@ -212,6 +236,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             let position = start + row - span_row;
             first = first_visible(position);
             end = end_visible(row, position, n_tokens);
+//if CHOSEN
+            end = select(p.n_chosen, end, takes_all);
+//end
         }
         firsts[lid] = first;
         ends[lid] = end;
@@ -225,12 +252,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let row = tile_row + i;
         end_of_tile = max(end_of_tile, end_visible(row, start + row - span_row, n_tokens));
     }
+//if CHOSEN
+    end_of_tile = select(p.n_chosen, end_of_tile, takes_all);
+//end
     workgroupBarrier();
 
     for (var split = first_of_tile / SPLIT * SPLIT; split < end_of_tile; split = split + SPLIT) {
         let n = min(SPLIT, end_of_tile - split);
         for (var i = lid; i < n; i = i + 64u) {
-            let position = split + i;
+            let position = position_of(split + i);
             let panel = place(blocks, kv_head, position);
             let slot = position % 16u;
 //for J QUERIES
@@ -254,7 +284,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 if (p.softcap != 0.0) {
                     score = p.softcap * tanh_(score / p.softcap);
                 }
-                let is_seen = position >= firsts[$J] && position < ends[$J];
+                let is_seen = split + i >= firsts[$J] && split + i < ends[$J];
                 weights[$Ju * SPLIT + i] = select(LEAST, score, is_seen);
             }
 //end

@@ -30,6 +30,7 @@ fn key4(panel: u32, d4: u32, slot: u32) -> vec4<f32> {
 }
 //end
 
+//if !NO_VALUES
 //if VALUES_IN_KEYS
 fn value4(panel: u32, d4: u32, slot: u32) -> vec4<f32> {
     return key4(panel, p.values_from4 + d4, slot);
@@ -58,5 +59,6 @@ fn value4(panel: u32, d4: u32, slot: u32) -> vec4<f32> {
     let scale = bitcast<f32>(values[panel + DIM4 * 16u + slot * (DIM4 / 8u) + d4 / 8u]);
     return vec4<f32>(unpack4xI8(values[panel + slot * DIM4 + d4])) * scale;
 }
+//end
 //end
 //end
