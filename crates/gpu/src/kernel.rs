@@ -15,6 +15,12 @@ pub(crate) enum WeightLayout {
     Q8_0,
     /// Nibbles, then f16 scales.
     Q4_0,
+    /// Nibbles, then pairs of scale and min.
+    Q4_1,
+    /// Fifth bits and nibbles, then f16 scales.
+    Q5_0,
+    /// Fifth bits and nibbles, then pairs of scale and min.
+    Q5_1,
     /// Superblocks as stored.
     Q4_K,
     /// Superblocks as stored.
@@ -33,6 +39,9 @@ impl WeightLayout {
             Self::BF16 => &["BF16"],
             Self::Q8_0 => &["Q8_0", "HALVES"],
             Self::Q4_0 => &["Q4_0", "HALVES", "NIBBLES"],
+            Self::Q4_1 => &["Q4_1", "NIBBLES"],
+            Self::Q5_0 => &["Q5_0", "HALVES", "FIVE_BITS"],
+            Self::Q5_1 => &["Q5_1", "FIVE_BITS"],
             Self::Q4_K => &["Q4_K", "K_HEAD"],
             Self::Q5_K => &["Q5_K", "K_HEAD"],
             Self::Q6_K => &["Q6_K", "HALVES"],

@@ -6,6 +6,7 @@
 //! which depends on shapes and positions only. Kernels for few and for many rows have the same order.
 mod adapters;
 mod batch;
+mod buffers;
 mod check;
 mod device;
 mod kernel;
@@ -26,9 +27,9 @@ use throng_model::backend::{Backend, BackendError, Capability};
 
 pub use adapters::{Adapter, AdapterDescription, AdapterKind, adapters};
 pub use batch::Batch;
+pub use buffers::{Buffer, KvCache, RopeTables, Vector};
 pub use check::{compute_check, product_seconds};
 pub use device::Device;
-pub use memory::{Buffer, KvCache, RopeTables, Vector};
 pub use model::GpuModel;
 pub use ops::experts::Experts;
 pub use ops::low_rank::LowRank;

@@ -16,8 +16,8 @@ use throng_model::runner::RunnerLimits;
 
 use crate::GpuBackend;
 use crate::adapters::{Adapter, AdapterDescription};
+use crate::buffers::layer_block_bytes;
 use crate::device::Device;
-use crate::memory::layer_block_bytes;
 
 /// A model on a device.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use throng_model::backend::{AttentionQueries, AttentionShape, Columns, IndexQuer
 use super::grown;
 use crate::GpuBackend;
 use crate::batch::Batch;
+use crate::buffers::{Buffer, KvCache, KvLayer};
 use crate::kernel::Kernel;
-use crate::memory::{Buffer, KvCache, KvLayer};
 use crate::recorder::linear_groups;
 
 /// Most queries of a workgroup.

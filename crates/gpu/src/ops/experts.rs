@@ -9,9 +9,9 @@ use throng_model::shapes::Activation;
 use super::grown;
 use super::products::{Product, column_groups};
 use crate::GpuBackend;
+use crate::buffers::Buffer;
 use crate::device::{Device, Storage};
 use crate::kernel::{Kernel, WeightLayout};
-use crate::memory::Buffer;
 use crate::recorder::linear_groups;
 use crate::weights::{Matrix, Piece};
 
@@ -118,7 +118,8 @@ impl Stacked {
 fn sizes(piece: &Piece, cols: usize) -> (usize, usize) {
     let codes = piece.scales_at * 4;
     let scales = match piece.layout {
-        WeightLayout::Q8_0 | WeightLayout::Q4_0 => piece.n_rows * cols / 32 * 2,
+        WeightLayout::Q8_0 | WeightLayout::Q4_0 | WeightLayout::Q5_0 => piece.n_rows * cols / 32 * 2,
+        WeightLayout::Q4_1 | WeightLayout::Q5_1 => piece.n_rows * cols / 32 * 4,
         WeightLayout::MXFP4 => piece.n_rows * cols / 32,
         WeightLayout::Q6_K => piece.n_rows * cols / 256 * 2,
         _ => 0,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use throng_model::backend::{BackendError, LowRankPart, RowGroups};
 
 use crate::GpuBackend;
+use crate::buffers::Buffer;
 use crate::device::{Device, Storage};
 use crate::kernel::Kernel;
-use crate::memory::Buffer;
 use crate::recorder::linear_groups;
 
 /// The low-rank matrices of an adapter for a linear layer.

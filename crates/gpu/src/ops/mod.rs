@@ -20,9 +20,9 @@ use throng_model::shapes::{Activation, RopeStyle};
 
 use crate::GpuBackend;
 use crate::batch::Batch;
+use crate::buffers::{Buffer, KvCache, RopeTables, Vector};
 use crate::device::{Device, Storage};
 use crate::kernel::ElementOp;
-use crate::memory::{Buffer, KvCache, RopeTables, Vector};
 use crate::weights::Matrix;
 
 use experts::Experts;

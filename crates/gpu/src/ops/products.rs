@@ -2,9 +2,9 @@
 
 use crate::GpuBackend;
 use crate::batch::Batch;
+use crate::buffers::{Buffer, Vector};
 use crate::device::Storage;
 use crate::kernel::Kernel;
-use crate::memory::{Buffer, Vector};
 use crate::recorder::linear_groups;
 use crate::weights::{Matrix, Piece, padded};
 

@@ -8,9 +8,9 @@ use throng_model::state_cache::StateLayout;
 
 use crate::GpuBackend;
 use crate::batch::{Batch, DerivedKey};
+use crate::buffers::{Buffer, Vector, rounds};
 use crate::device::Storage;
 use crate::kernel::Kernel;
-use crate::memory::{Buffer, Vector, rounds};
 use crate::recorder::linear_groups;
 
 /// The states of all layers.

@@ -7,9 +7,9 @@ use throng_model::backend::{AttentionQueries, Columns, RelativeScores};
 use super::attention::{Tiling, attend_params, most_rows};
 use crate::GpuBackend;
 use crate::batch::Batch;
+use crate::buffers::Buffer;
 use crate::device::Storage;
 use crate::kernel::Kernel;
-use crate::memory::Buffer;
 
 impl GpuBackend {
     pub(super) fn run_relative(

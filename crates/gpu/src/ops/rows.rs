@@ -7,9 +7,9 @@ use throng_model::shapes::{Activation, RopeStyle};
 
 use crate::GpuBackend;
 use crate::batch::Batch;
+use crate::buffers::{Buffer, RopeTables};
 use crate::device::Storage;
 use crate::kernel::{ElementOp, Kernel};
-use crate::memory::{Buffer, RopeTables};
 use crate::recorder::linear_groups;
 
 impl GpuBackend {

@@ -1,5 +1,5 @@
-//! Invisibility on the device: see [`throng_testkit::invisibility`]. Fewer compositions than on the CPU, as the
-//! driver may be one in software.
+//! Invisibility on the device: see [`throng_testkit::invisibility`]. Fewer compositions than on the CPU, as
+//! the driver may be one in software.
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-gpu --test integration invisible`.
 

@@ -43,6 +43,35 @@ fn w4(row: u32, k4: u32) -> vec4<f32> {
     return (vec4<f32>(nibbles(i / 8u, i % 8u)) - 8.0) * half_scale(i / 8u);
 }
 //end
+//if Q4_1
+fn w4(row: u32, k4: u32) -> vec4<f32> {
+    let i = row * p.k4s + k4;
+    let scale_min = unpack2x16float(w[p.w_scales + i / 8u]);
+    return vec4<f32>(nibbles(i / 8u, i % 8u)) * scale_min.x + scale_min.y;
+}
+//end
+//if FIVE_BITS
+// Codes of five bits: a word of fifth bits, then nibbles.
+fn five_bits(block: u32, q: u32) -> vec4<u32> {
+    let at = p.w_codes + block * 5u;
+    let low = unpack4xU8((w[at + 1u + q % 4u] >> (4u * (q / 4u))) & 0x0f0f0f0fu);
+    let fifth = vec4<u32>(w[at] >> (4u * q)) >> vec4<u32>(0u, 1u, 2u, 3u);
+    return low | ((fifth & vec4<u32>(1u)) << vec4<u32>(4u));
+}
+//end
+//if Q5_0
+fn w4(row: u32, k4: u32) -> vec4<f32> {
+    let i = row * p.k4s + k4;
+    return (vec4<f32>(five_bits(i / 8u, i % 8u)) - 16.0) * half_scale(i / 8u);
+}
+//end
+//if Q5_1
+fn w4(row: u32, k4: u32) -> vec4<f32> {
+    let i = row * p.k4s + k4;
+    let scale_min = unpack2x16float(w[p.w_scales + i / 8u]);
+    return vec4<f32>(five_bits(i / 8u, i % 8u)) * scale_min.x + scale_min.y;
+}
+//end
 //if MXFP4
 fn e2m1(code: u32) -> f32 {
     let e = (code >> 1u) & 3u;
