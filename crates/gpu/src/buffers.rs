@@ -76,9 +76,11 @@ pub(crate) fn rounds(copies: &[BlockCopy]) -> Vec<Vec<BlockCopy>> {
     for &copy in copies {
         if written.contains(&copy.from) || written.contains(&copy.to) || read.contains(&copy.to) {
             rounds.push(std::mem::take(&mut round));
-            (read.clear(), written.clear());
+            read.clear();
+            written.clear();
         }
-        (read.insert(copy.from), written.insert(copy.to));
+        read.insert(copy.from);
+        written.insert(copy.to);
         round.push(copy);
     }
     rounds.push(round);

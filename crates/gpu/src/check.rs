@@ -34,7 +34,7 @@ pub fn compute_check(adapter: &Adapter) -> Result<(), BackendError> {
         backend.matmul(&input, &matrix, None, &mut output);
         let found = backend.download(&mut output)?;
         for (x, found) in x.chunks(cols).zip(found.chunks(rows)) {
-            for (w, &found) in weights.chunks(cols).zip(&*found) {
+            for (w, &found) in weights.chunks(cols).zip(found) {
                 let expected: f32 = x.iter().zip(w).map(|(x, w)| x * w).sum();
                 if found != expected {
                     let reason = format!("a product of {n} rows is wrong: {found} in place of {expected}");

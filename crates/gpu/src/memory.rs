@@ -163,7 +163,7 @@ impl GpuBackend {
             return refused("values in keys that begin inside four elements".to_owned());
         }
         let layout = panel_layout(shape);
-        let n_bytes = layer_block_bytes(shape).checked_mul(shape.n_blocks).unwrap_or(usize::MAX);
+        let n_bytes = layer_block_bytes(shape).saturating_mul(shape.n_blocks);
         let keys = self.device.storage("keys", n_bytes)?;
         let has_values = shape.values_in_keys.is_none();
         let values = has_values.then(|| self.device.storage("values", n_bytes)).transpose()?;

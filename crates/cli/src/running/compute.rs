@@ -56,13 +56,8 @@ impl Compute {
         let threads = Arc::new(ThreadPool::new(n_threads(section)));
         let model = GpuModel::open(device.number, false, threads).context("the device cannot be opened")?;
         let memory = device.memory_bytes.map_or_else(|| "unknown".to_owned(), show);
-        tracing::info!(
-            "device {}: {} ({}, {memory}), driver {}",
-            device.number,
-            device.name,
-            device.kind,
-            device.driver
-        );
+        let FoundDevice { number, interface, name, kind, driver, .. } = &device;
+        tracing::info!("device {interface}:{number}: {name} ({kind}, {memory}), driver {driver}");
         if device.is_software {
             tracing::warn!("{} is a driver in software, for tests: --device cpu is faster", device.name);
         }

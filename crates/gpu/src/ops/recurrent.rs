@@ -37,6 +37,15 @@ struct Convolution<'a> {
     out: Option<&'a Buffer>,
 }
 
+/// A recurrence: its numbers as the kernel takes them, bounds of time, rates of decay, biases of time, and
+/// factors of inputs that heads add to their outputs.
+struct Scan<'a> {
+    numbers: [usize; 14],
+    limits: [f32; 2],
+    weights: [&'a Vector; 3],
+    is_delta: bool,
+}
+
 /// A norm of a recurrence's output with its gates.
 struct GatedNorm<'a> {
     n_groups: usize,
@@ -129,7 +138,8 @@ impl RecurrentOps for GpuBackend {
             layer.window,
         ];
         let weights = [&net.decay_rate, &net.time_bias, &net.time_bias];
-        self.run_scan(layer, batch, x, numbers, [0.0, f32::MAX], weights, true, out);
+        let scan = Scan { numbers, limits: [0.0, f32::MAX], weights, is_delta: true };
+        self.run_scan(layer, batch, x, &scan, out);
         let norm = GatedNorm {
             n_groups: shape.n_value_heads,
             width: shape.value_dim,
@@ -173,7 +183,8 @@ impl RecurrentOps for GpuBackend {
         ];
         let [least, most] = shape.time_limits;
         let weights = [&model.decay_rate, &model.time_bias, &model.skip];
-        self.run_scan(layer, batch, x, numbers, [least, most.min(f32::MAX)], weights, false, out);
+        let scan = Scan { numbers, limits: [least, most.min(f32::MAX)], weights, is_delta: false };
+        self.run_scan(layer, batch, x, &scan, out);
         let n_groups = shape.n_norm_groups.max(1);
         let norm = GatedNorm {
             n_groups,
@@ -222,17 +233,8 @@ impl GpuBackend {
         self.recorder.run(kernel, &buffers, &params, linear_groups(n.div_ceil(64)));
     }
 
-    fn run_scan(
-        &mut self,
-        layer: &StateLayer,
-        batch: &Batch,
-        x: &Buffer,
-        numbers: [usize; 14],
-        limits: [f32; 2],
-        [rates, times, skip]: [&Vector; 3],
-        is_delta: bool,
-        out: &Buffer,
-    ) {
+    fn run_scan(&mut self, layer: &StateLayer, batch: &Batch, x: &Buffer, scan: &Scan<'_>, out: &Buffer) {
+        let Scan { numbers, limits, weights: [rates, times, skip], is_delta } = *scan;
         let (chains, n_chains) = chains(batch);
         let mut params = [0; 17];
         params[..14].copy_from_slice(&numbers.map(|number| number as u32));

@@ -23,15 +23,15 @@ pub(super) fn pack(part: &Part<'_>, rows: Range<usize>, cols: usize) -> Packed {
         Format::F32 => bytes.floats(WeightLayout::F32, 4),
         Format::F16 => bytes.floats(WeightLayout::F16, 2),
         Format::BF16 => bytes.floats(WeightLayout::BF16, 2),
-        Format::Q8_0 => bytes.blocks(WeightLayout::Q8_0, 32, &[2..34], 0..2),
-        Format::Q4_0 => bytes.blocks(WeightLayout::Q4_0, 32, &[2..18], 0..2),
-        Format::Q4_1 => bytes.blocks(WeightLayout::Q4_1, 32, &[4..20], 0..4),
-        Format::Q5_0 => bytes.blocks(WeightLayout::Q5_0, 32, &[2..22], 0..2),
-        Format::Q5_1 => bytes.blocks(WeightLayout::Q5_1, 32, &[4..24], 0..4),
-        Format::MXFP4 => bytes.blocks(WeightLayout::MXFP4, 32, &[1..17], 0..1),
-        Format::Q4_K => bytes.blocks(WeightLayout::Q4_K, 256, &[0..144], 0..0),
-        Format::Q5_K => bytes.blocks(WeightLayout::Q5_K, 256, &[0..176], 0..0),
-        Format::Q6_K => bytes.blocks(WeightLayout::Q6_K, 256, &[0..208], 208..210),
+        Format::Q8_0 => bytes.blocks(WeightLayout::Q8_0, 32, 2..34, 0..2),
+        Format::Q4_0 => bytes.blocks(WeightLayout::Q4_0, 32, 2..18, 0..2),
+        Format::Q4_1 => bytes.blocks(WeightLayout::Q4_1, 32, 4..20, 0..4),
+        Format::Q5_0 => bytes.blocks(WeightLayout::Q5_0, 32, 2..22, 0..2),
+        Format::Q5_1 => bytes.blocks(WeightLayout::Q5_1, 32, 4..24, 0..4),
+        Format::MXFP4 => bytes.blocks(WeightLayout::MXFP4, 32, 1..17, 0..1),
+        Format::Q4_K => bytes.blocks(WeightLayout::Q4_K, 256, 0..144, 0..0),
+        Format::Q5_K => bytes.blocks(WeightLayout::Q5_K, 256, 0..176, 0..0),
+        Format::Q6_K => bytes.blocks(WeightLayout::Q6_K, 256, 0..208, 208..210),
         _ => bytes.widened(),
     }
 }
@@ -81,20 +81,17 @@ impl Rows<'_> {
         Packed { layout, scales_at: words.len(), words }
     }
 
-    /// Blocks of `n` elements: the bytes of some ranges, word after word, then those of another range.
-    fn blocks(&self, layout: WeightLayout, n: usize, codes: &[Range<usize>], scales: Range<usize>) -> Packed {
+    /// Blocks of `n` elements: the bytes of a range, word after word, then those of another range.
+    fn blocks(&self, layout: WeightLayout, n: usize, codes: Range<usize>, scales: Range<usize>) -> Packed {
         let n_blocks = self.rows.len() * self.cols / n;
         let block_bytes = self.format.block_bytes();
-        let code_words: usize = codes.iter().map(|range| range.len() / 4).sum();
-        let scales_at = n_blocks * code_words;
+        let scales_at = n_blocks * (codes.len() / 4);
         let mut words = Vec::with_capacity(scales_at + (n_blocks * scales.len()).div_ceil(4));
         let mut apart = Vec::with_capacity(n_blocks * scales.len());
         self.each(|row| {
             for block in row.chunks_exact(block_bytes) {
-                for range in codes {
-                    let (whole, _) = block[range.clone()].as_chunks::<4>();
-                    words.extend(whole.iter().map(|word| u32::from_le_bytes(*word)));
-                }
+                let (whole, _) = block[codes.clone()].as_chunks::<4>();
+                words.extend(whole.iter().map(|word| u32::from_le_bytes(*word)));
                 apart.extend_from_slice(&block[scales.clone()]);
             }
         });

@@ -67,7 +67,11 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     let start_up = StartUp::of(&running);
     let work = running.model.forward_work(running.kv_dtype);
     let n_threads = running::n_threads(&section);
-    let limits = (!arguments.no_limits).then(|| Limits::measure(n_threads, work.step_bytes())).flatten();
+    // Limits are those of the processor.
+    let on_processor = !running.compute.is_device();
+    let limits = (on_processor && !arguments.no_limits)
+        .then(|| Limits::measure(n_threads, work.step_bytes()))
+        .flatten();
     output::note(format_args!("{}: {n_threads} threads", running.names[0]));
     if let Some(line) = running.describe_quantizing() {
         output::note(line);
