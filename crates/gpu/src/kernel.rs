@@ -143,11 +143,17 @@ pub(crate) enum Kernel {
         layout: PanelLayout,
         is_key: bool,
     },
+    /// Attention, of one split a workgroup where those are joined later.
     Attend {
         layout: PanelLayout,
         n_queries: u32,
         value4: u32,
         values_in_keys: bool,
+        in_parts: bool,
+    },
+    /// The splits of each query, joined.
+    Join {
+        value4: u32,
     },
     /// Attention over chosen positions, of values that are in keys.
     AttendChosen {
@@ -206,6 +212,7 @@ impl Kernel {
             Self::Rope => "rope",
             Self::Store { .. } => "store",
             Self::Attend { .. } => "attend",
+            Self::Join { .. } => "join",
             Self::AttendRelative { .. } => "attend_relative",
             Self::AttendChosen { .. } => "attend_chosen",
             Self::Choose { .. } => "choose",
@@ -222,7 +229,7 @@ impl Kernel {
     /// Access to its buffers: a letter each, `r` for those that are only read.
     pub(crate) fn access(self) -> &'static str {
         match self {
-            Self::Embed(_) | Self::Store { .. } | Self::Combine => "rrw",
+            Self::Embed(_) | Self::Store { .. } | Self::Combine | Self::Join { .. } => "rrw",
             Self::Few { .. } | Self::Many { .. } | Self::Route { .. } | Self::LowRank { shrinks: true } => {
                 "rrrw"
             }
@@ -255,6 +262,7 @@ impl Kernel {
             Self::Copy { .. } => include_str!("shaders/rows/copy.wgsl"),
             Self::Rope => include_str!("shaders/rows/rope.wgsl"),
             Self::Store { .. } => include_str!("shaders/attention/store.wgsl"),
+            Self::Join { .. } => include_str!("shaders/attention/join.wgsl"),
             Self::Choose { .. } => include_str!("shaders/attention/choose.wgsl"),
             Self::Attend { .. } | Self::AttendRelative { .. } | Self::AttendChosen { .. } => {
                 include_str!("shaders/attention/attend.wgsl")
@@ -299,8 +307,10 @@ impl Kernel {
                 let panel = layout.panel_words() as u32;
                 values.constants.extend([("DIM4", layout.dim4), ("PANEL_WORDS", panel)]);
             }
-            Self::Attend { layout, n_queries, value4, values_in_keys } => {
+            Self::Join { value4 } => values.constants.push(("VALUE4", value4)),
+            Self::Attend { layout, n_queries, value4, values_in_keys, in_parts } => {
                 flags.extend(layout.flags());
+                flags.extend(in_parts.then_some("PART"));
                 flags.extend(values_in_keys.then_some("VALUES_IN_KEYS"));
                 flags.extend((n_queries == 1).then_some("ONE_QUERY"));
                 let constants = [("DIM4", layout.dim4), ("VALUE4", value4), ("QUERIES", n_queries)];

@@ -64,6 +64,12 @@ impl Compute {
         Ok(Self::Device(Arc::new(model)))
     }
 
+    /// The settings of what was chosen: `auto` that took the processor is the processor.
+    pub(super) fn settled(&self, section: &ModelSection) -> ModelSection {
+        let device = if self.is_device() { section.device } else { DeviceChoice::Cpu };
+        ModelSection { device, ..section.clone() }
+    }
+
     /// The kind of the backend that runs on the processor: all of the model, or what is beside its decoder.
     pub fn host(&self) -> BackendKind {
         match self {

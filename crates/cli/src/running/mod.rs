@@ -169,6 +169,7 @@ pub fn start_with(
     let chosen_template = chosen_chat_template(section)?;
     let (source, model) = open(section)?;
     let compute = Compute::choose(section)?;
+    let section = &compute.settled(section);
     // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());

@@ -39,6 +39,18 @@ impl Tiling {
     }
 }
 
+/// Positions of a split.
+const SPLIT: usize = 128;
+/// Workgroups from which on each has all splits of its queries: they keep a device busy.
+const MANY_GROUPS: usize = 64;
+
+/// Number of splits that workgroups of their own process; 1: each workgroup processes all splits of its
+/// queries. Both give the same bits.
+fn n_splits(batch: &Batch, n_groups: usize) -> usize {
+    let longest = batch.input.spans.iter().map(|span| span.start + span.n_rows).max().unwrap_or(1);
+    if n_groups >= MANY_GROUPS { 1 } else { longest.div_ceil(SPLIT).min(65535) }
+}
+
 /// Most new tokens of a sequence.
 pub(super) fn most_rows(batch: &Batch) -> usize {
     batch.input.spans.iter().map(|span| span.n_rows).max().unwrap_or(1)
@@ -102,20 +114,36 @@ impl GpuBackend {
         ]);
         params[28] = chosen.map_or(0, |chosen| chosen.cols as u32);
         params[29] = ALL_POSITIONS.to_bits();
+        let n_groups = shape.n_kv_heads * tiling.n_head_tiles * n_tiles;
+        let n_splits = if chosen.is_some() { 1 } else { n_splits(batch, n_groups) };
+        params[30] = n_splits as u32;
         let (layout, n_queries, value4) = (layer.layout, tiling.n_queries as u32, value4 as u32);
         let kernel = match chosen {
             Some(_) => Kernel::AttendChosen { layout, n_queries, value4 },
             None => {
                 let values_in_keys = layer.values.is_none();
-                Kernel::Attend { layout, n_queries, value4, values_in_keys }
+                Kernel::Attend { layout, n_queries, value4, values_in_keys, in_parts: n_splits > 1 }
             }
         };
+        let has_sinks = sinks.is_some();
         let sinks = sinks.map_or(&self.nothing, |sinks| &sinks.0);
+        let n_queries = batch.input.n_tokens() * shape.n_heads;
+        let part = value4 as usize * 4 + 2;
+        let parts = if n_splits > 1 { n_queries * n_splits * part } else { 0 };
+        let parts = (parts > 0).then(|| grown(&self.device, &mut self.scratch.scores, parts));
+        let written = parts.unwrap_or(&out.storage);
         let values = layer.values.as_ref().unwrap_or(&layer.keys);
-        let mut buffers = vec![&qkv.storage, &layer.keys, values, &batch.words, &*tiles, sinks, &out.storage];
+        let mut buffers = vec![&qkv.storage, &layer.keys, values, &batch.words, &*tiles, sinks, written];
         buffers.extend(chosen.map(|chosen| &chosen.storage));
-        let groups = [(shape.n_kv_heads * tiling.n_head_tiles) as u32, n_tiles as u32, 1];
+        let groups = [shape.n_kv_heads * tiling.n_head_tiles, n_tiles, n_splits].map(|number| number as u32);
         self.recorder.run(kernel, &buffers, &params, groups);
+        if let Some(parts) = parts {
+            let numbers =
+                [shape.n_heads, n_splits, shape.value_dim(), out.cols, usize::from(has_sinks), n_queries];
+            let params = numbers.map(|number| number as u32);
+            let buffers = [parts, sinks, &out.storage];
+            self.recorder.run(Kernel::Join { value4 }, &buffers, &params, linear_groups(n_queries));
+        }
     }
 
     pub(super) fn run_choose(
@@ -168,9 +196,9 @@ pub(super) fn attend_params(
     tiling: &Tiling,
     qkv: &Buffer,
     out: &Buffer,
-) -> [u32; 30] {
+) -> [u32; 31] {
     let number = |n: Option<usize>| n.unwrap_or(0) as u32;
-    let mut params = [0; 30];
+    let mut params = [0; 31];
     params[..15].copy_from_slice(&[
         shape.n_kv_heads as u32,
         (shape.n_heads / shape.n_kv_heads) as u32,

@@ -30,9 +30,19 @@ pub fn device() -> Option<Checked> {
     Some(Checked(Device::open(&adapter).expect("the device opens")))
 }
 
-/// The first device.
+/// Opens the first device without the validation layer, which takes most of the time of small steps.
+pub fn fast_device() -> Option<Arc<Device>> {
+    let adapter = first(false)?;
+    Some(Device::open(&adapter).expect("the device opens"))
+}
+
+/// The first device, with the validation layer.
 pub fn adapter() -> Option<Adapter> {
-    match Adapter::numbered(0, true) {
+    first(true)
+}
+
+fn first(validates: bool) -> Option<Adapter> {
+    match Adapter::numbered(0, validates) {
         Ok(adapter) => Some(adapter),
         Err(error) => {
             note_skipped(&format!("GPUs: {error} (apt-get install mesa-vulkan-drivers libvulkan1)"));

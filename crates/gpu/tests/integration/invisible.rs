@@ -16,7 +16,7 @@ use throng_testkit::invisibility::{LIMITS, N_ADAPTERS, Seen, check, check_model}
 use throng_testkit::nightly::amount;
 use throng_testkit::tiny_model::TinyModel;
 
-use crate::harness::{backend, device};
+use crate::harness::{backend, fast_device};
 
 /// Requests that compositions are made of: of the tiny models, and of each family.
 const N_REQUESTS: usize = 36;
@@ -24,7 +24,7 @@ const N_OF_FAMILY: usize = 6;
 
 #[test]
 fn results_do_not_depend_on_the_batch() {
-    let Some(device) = device() else { return };
+    let Some(device) = fast_device() else { return };
     let narrow = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
     let two_layers =
         TinyModel { n_layers: 2, n_heads: 4, hidden: 128, feed_forward: 128, ..Default::default() };
@@ -50,7 +50,7 @@ fn results_do_not_depend_on_the_batch() {
 /// Every family of the golden test, with its own weights, in a few compositions.
 #[test]
 fn no_family_depends_on_the_batch() {
-    let Some(device) = device() else { return };
+    let Some(device) = fast_device() else { return };
     let mut seen = Seen::default();
     for folder in fixtures() {
         let options = LoadOptions { prepare: None, n_threads: 2, quantize: None };

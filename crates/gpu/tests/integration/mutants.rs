@@ -16,7 +16,7 @@ struct Mutant {
     part: Part,
 }
 
-const MUTANTS: [Mutant; 10] = [
+const MUTANTS: [Mutant; 11] = [
     Mutant {
         fault: "a tile of the next columns",
         kernel: "many",
@@ -50,6 +50,13 @@ const MUTANTS: [Mutant; 10] = [
         kernel: "attend",
         text: "var split = first_of_tile / SPLIT * SPLIT;",
         replacement: "var split = first_of_tile;",
+        part: Part::Attention,
+    },
+    Mutant {
+        fault: "the last split is not joined",
+        kernel: "join",
+        text: "split < p.n_splits;",
+        replacement: "split + 1u < p.n_splits;",
         part: Part::Attention,
     },
     Mutant {

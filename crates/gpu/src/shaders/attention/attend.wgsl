@@ -38,6 +38,8 @@ struct Params {
     // Columns of chosen positions, and the number that stands for all positions.
     n_chosen: u32,
     all_positions: f32,
+    // Splits, where a workgroup has one of them.
+    n_splits: u32,
 }
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -257,7 +259,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 //end
     workgroupBarrier();
 
-    for (var split = first_of_tile / SPLIT * SPLIT; split < end_of_tile; split = split + SPLIT) {
+    let first_split = first_of_tile / SPLIT * SPLIT;
+//if PART
+    // One split; the state behind it is that of the split alone.
+    let first = max(first_split, wid.z * SPLIT);
+    let end = min(end_of_tile, wid.z * SPLIT + SPLIT);
+//else
+    let first = first_split;
+    let end = end_of_tile;
+//end
+    for (var split = first; split < end; split = split + SPLIT) {
         let n = min(SPLIT, end_of_tile - split);
         for (var i = lid; i < n; i = i + 64u) {
             let position = position_of(split + i);
@@ -361,6 +372,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let j = i / VALUE4;
         if (j / p.tile_heads < n_rows && j % p.tile_heads < n_heads) {
             let head = first_head + j % p.tile_heads;
+//if PART
+            let part = (((tile_row + j / p.tile_heads) * p.n_kv_heads * p.group + head) * p.n_splits + wid.z)
+                * (VALUE4 * 4u + 2u);
+            if (i % VALUE4 == 0u) {
+                out[part] = most[j];
+                out[part + 1u] = sums[j];
+            }
+            for (var c = 0u; c < 4u; c = c + 1u) {
+                out[part + 2u + i % VALUE4 * 4u + c] = acc[i][c];
+            }
+//else
             var factor = 1.0;
             var sum = sums[j];
             if (p.has_sinks != 0u) {
@@ -377,6 +399,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                     out[at + d] = v[c];
                 }
             }
+//end
         }
     }
 }
