@@ -179,7 +179,10 @@ fn numbered(number: usize) -> Result<FoundDevice> {
              (Debian: libvulkan1), or take --device cpu"
         ),
         n if number >= n => {
-            bail!("--device vulkan:{number}: there are {n} devices; throng devices lists them")
+            bail!(
+                "--device vulkan:{number}: devices are numbered from 0 to {}; throng devices lists them",
+                n - 1
+            )
         }
         _ => Ok(found.swap_remove(number)),
     }
