@@ -109,8 +109,8 @@ impl DraftModel {
     }
 }
 
-/// An executor of `model` with its draft model, if any; `wrap` may replace the draft model's executor. A model
-/// that is divided runs on `ranks`, its draft model on the first of them.
+/// An executor of `model` with its draft model, if any; `wrap` may replace the draft model's executor. A
+/// model that is divided runs on `ranks`, its draft model on the first of them.
 ///
 /// # Errors
 /// When memory does not suffice.
