@@ -93,7 +93,8 @@ pub fn start(step: Duration) -> Result<(RunningModel, EngineHandle)> {
         ..SchedulerConfig::default()
     };
     let config = EngineConfig { scheduler, ..EngineConfig::default() };
-    let engine = running::start_engine(config, move || Ok(Box::new(PaperEngine { vocabulary_size, step })))?;
+    let engine =
+        running::start_engine(config, None, move || Ok(Box::new(PaperEngine { vocabulary_size, step })))?;
     Ok((running, engine))
 }
 

@@ -252,6 +252,12 @@ pub struct ModelArgs {
     /// Memory for keys and values, for example 4GiB
     #[arg(long, visible_alias = "kv-cache-memory-bytes", value_name = "BYTES", value_parser = parse_bytes)]
     pub kv_cache_memory: Option<u64>,
+    /// Keep keys and values that leave the memory in this folder, also for the next start
+    #[arg(long, value_name = "DIR")]
+    pub kv_offload_dir: Option<PathBuf>,
+    /// Maximum size of what --kv-offload-dir keeps, for example 50GiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "kv_offload_dir")]
+    pub kv_offload_bytes: Option<u64>,
     /// Maximum new tokens computed in one step
     #[arg(long, value_name = "TOKENS", value_parser = within(bounds::STEP_TOKENS))]
     pub max_num_batched_tokens: Option<u32>,

@@ -6,7 +6,6 @@ pub mod calibrate;
 pub mod chat;
 pub mod config;
 pub mod explain;
-mod fingerprint;
 pub mod fleet;
 pub mod gateway;
 pub mod generate;

@@ -76,6 +76,7 @@ fn tokens(section: &TokenConfig, faults: &mut Faults) {
 
 fn model(section: &ModelSection, faults: &mut Faults) {
     faults.chosen("model.kv_cache_memory_bytes", section.kv_cache_memory_bytes, bounds::KV_CACHE_BYTES);
+    faults.chosen("model.kv_offload_bytes", section.kv_offload_bytes, bounds::KV_CACHE_BYTES);
     faults.chosen("model.n_threads", section.n_threads, bounds::THREADS);
     faults.chosen("model.pipeline_parallel_size", section.pipeline_parallel_size, bounds::RANKS);
     if let Some(RankCount::Ranks(n_ranks)) = section.tensor_parallel_size {

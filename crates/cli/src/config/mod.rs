@@ -78,6 +78,10 @@ pub struct ModelSection {
     pub kv_cache_dtype: KvDtype,
     /// Bytes of the KV cache.
     pub kv_cache_memory_bytes: Option<u64>,
+    /// Folder that keeps keys and values that leave the memory.
+    pub kv_offload_dir: Option<PathBuf>,
+    /// Maximum bytes of what it keeps of one model.
+    pub kv_offload_bytes: Option<u64>,
     /// Number of worker threads.
     pub n_threads: Option<usize>,
     /// Processes that share each layer.
@@ -220,6 +224,8 @@ impl ModelSection {
         overlay(&mut self.quantize, &flags.quantize);
         overlay(&mut self.quantize_cache, &flags.quantize_cache);
         overlay(&mut self.kv_cache_memory_bytes, &flags.kv_cache_memory);
+        overlay(&mut self.kv_offload_dir, &flags.kv_offload_dir);
+        overlay(&mut self.kv_offload_bytes, &flags.kv_offload_bytes);
         overlay(&mut self.n_threads, &flags.threads);
         overlay(&mut self.tensor_parallel_size, &flags.tensor_parallel_size);
         overlay(&mut self.pipeline_parallel_size, &flags.pipeline_parallel_size);
@@ -270,6 +276,7 @@ impl EngineSection {
             speculation: self.speculation.scheduler_method(),
             prompt_lookup_min: self.speculation.prompt_lookup_min.unwrap_or(default.prompt_lookup_min),
             prefix_caching: self.prefix_caching.unwrap_or(default.prefix_caching),
+            eviction: default.eviction,
             policy: match self.scheduling_policy {
                 None => default.policy,
                 Some(args::SchedulingPolicy::Fcfs) => SchedulingPolicy::Fcfs,

@@ -2,6 +2,7 @@
 //! know where requests come from.
 
 mod draft_model;
+mod fingerprint;
 pub mod images;
 pub mod ranks;
 mod sizes;
@@ -17,7 +18,7 @@ use throng_core::engine::recording::RecordedEngine;
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_core::scheduling::scheduler::SchedulerConfig;
-use throng_engine::{Engine, EngineConfig, EngineError, EngineHandle};
+use throng_engine::{Engine, EngineConfig, EngineError, EngineHandle, StoreSettings};
 use throng_kernels::Isa;
 use throng_model::decoder::weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
@@ -37,8 +38,12 @@ use crate::vocabulary;
 
 use draft_model::DraftModel;
 pub use draft_model::WrapDraft;
+use fingerprint::fingerprint;
 use ranks::{Division, RankProcesses, Ranks};
 use sizes::{Elsewhere, sizes};
+
+/// Bytes of keys and values that a folder keeps of one model, unless the settings say otherwise.
+const KV_OFFLOAD_BYTES: u64 = 10 << 30;
 
 /// A running model.
 pub struct RunningModel {
@@ -212,17 +217,22 @@ pub fn start_with(
     let available_bytes = memory::available_bytes();
     let sizes = sizes(section, &scheduler, (&model, elsewhere), available_bytes)?;
     let options = RunnerOptions { backend: backend(section), n_threads, limits: sizes.limits };
+    let names = match section.served_names.as_slice() {
+        [] => source.names(&model.name),
+        names => names.to_vec(),
+    };
+    let store = if ranks.is_some() { None } else { block_store(section, &model, &names)? };
+    if ranks.is_some() && section.kv_offload_dir.is_some() {
+        tracing::warn!("a divided model has its keys and values in several processes: none are kept on disk");
+    }
     let model = Arc::new(model);
     let shared = Arc::clone(&model);
     let config = engine_config(engine, scheduler);
-    let handle = start_engine(config.clone(), move || {
+    let handle = start_engine(config.clone(), store, move || {
         draft_model::executor(&shared, draft_model.as_ref(), &options, &*wrap_draft, ranks.as_mut())
     })?;
     Ok(RunningModel {
-        names: match section.served_names.as_slice() {
-            [] => source.names(&model.name),
-            names => names.to_vec(),
-        },
+        names,
         notice: matches!(source, ModelSource::BuiltIn(_)).then_some(STARTER_NOTICE),
         tokenizer,
         chat_template: chat_template.map(Arc::new),
@@ -246,6 +256,11 @@ impl RunningModel {
         let recording = Recording::start(path, Some(self.recorded_engine.clone()))?;
         self.engine.observe(Arc::new(recording));
         Ok(())
+    }
+
+    /// A digest that is equal for processes with bit-identical answers.
+    pub fn fingerprint(&self, section: &ModelSection) -> String {
+        fingerprint(&self.model, self.kv_dtype, isa(section))
     }
 
     /// Tokens that end an answer: those in the model's files, and those with a known spelling in its
@@ -402,6 +417,36 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
     }
 }
 
+/// Settings of the store for keys and values, if one is configured. The model then knows its fingerprint.
+fn block_store(
+    section: &ModelSection,
+    model: &LoadedModel,
+    names: &[String],
+) -> Result<Option<StoreSettings>> {
+    let Some(folder) = &section.kv_offload_dir else { return Ok(None) };
+    model.set_fingerprint(fingerprint(model, kv_dtype(section, model), isa(section)).into());
+    // The fingerprint reads samples of the weights; their files tell of every change.
+    let mut identity = written_at(&std::env::current_exe()?);
+    identity += &written_at(&model.path);
+    if let Ok(entries) = std::fs::read_dir(&model.path) {
+        let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.sort();
+        files.iter().for_each(|file| identity += &written_at(file));
+    }
+    Ok(Some(StoreSettings {
+        folder: folder.clone(),
+        name: names.first().cloned().unwrap_or_default(),
+        max_bytes: section.kv_offload_bytes.unwrap_or(KV_OFFLOAD_BYTES),
+        identity,
+    }))
+}
+
+/// The length of a file and the time at which it was written.
+fn written_at(path: &Path) -> String {
+    let Ok(found) = std::fs::metadata(path) else { return String::new() };
+    format!("{} {:?}\n", found.len(), found.modified().ok())
+}
+
 /// Starts an engine whose threads get the CPU soon after they are woken: they pass tokens on within
 /// microseconds, while other threads compute.
 ///
@@ -409,6 +454,7 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
 /// Errors of [`Engine::start`].
 pub fn start_engine(
     config: EngineConfig,
+    store: Option<StoreSettings>,
     mut make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
 ) -> Result<EngineHandle, EngineError> {
     // The engine's threads inherit the setting from this thread. It is set last, as the executor's first
@@ -418,6 +464,6 @@ pub fn start_engine(
         throng_os::priority::set_latency_slice();
         made
     };
-    let starting = std::thread::spawn(move || Engine::start(config, make_executor));
+    let starting = std::thread::spawn(move || Engine::start_with_store(config, store, make_executor));
     starting.join().unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -19,7 +19,7 @@ mod unread;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use throng_core::request::GenerationDefaults;
@@ -119,6 +119,8 @@ pub struct LoadedModel {
     pub pooler: Option<Pooler>,
     /// The part that encodes pictures; `None`: the model reads text only.
     media: Option<Arc<dyn MediaModel>>,
+    /// Fingerprint of the model, where blocks of its runners may leave them.
+    fingerprint: OnceLock<Arc<str>>,
     architecture: Architecture,
     /// The part of the model that this is; `None`: all of it.
     own_part: Option<OwnPart>,
@@ -343,6 +345,12 @@ impl LoadedModel {
         let pooler = self.pooler.as_ref().expect("a pooling model");
         let config = Arc::clone(&self.config);
         Ok(PoolingRunner::new(backend, config, weights, limits, pooler, &self.tensors)?)
+    }
+
+    /// Sets the digest of all that the bits of its answers depend on, so that blocks of runners made from now
+    /// on may leave them. Does nothing if it is set.
+    pub fn set_fingerprint(&self, fingerprint: Arc<str>) {
+        self.fingerprint.get_or_init(|| fingerprint);
     }
 
     /// Adds the part that encodes pictures.

@@ -82,6 +82,8 @@ struct Beside<'a> {
     pooler: Option<PoolerTensors<'a>>,
     /// The encoder of pictures, and the token that stands for them.
     encoder: Option<(Box<dyn MediaEncoder>, u32)>,
+    /// Fingerprint of the model, where blocks may leave the runner.
+    fingerprint: Option<Arc<str>>,
 }
 
 /// One backend's weights, once made.
@@ -135,6 +137,9 @@ impl<B: Backend> Prepared<B> {
         }
         let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
         let mut runner = runner.with_adapters(adapters);
+        if let Some(fingerprint) = beside.fingerprint {
+            runner = runner.with_fingerprint(fingerprint);
+        }
         if let Some((encoder, placeholder_token)) = beside.encoder {
             runner = runner.with_encoder(encoder, placeholder_token)?;
         }
@@ -303,7 +308,8 @@ impl LoadedModel {
         let encoder = self.media.as_ref().map(|media| {
             Ok::<_, LoadError>((media.encoder(options.backend, threads)?, media.placeholder_token()))
         });
-        let beside = Beside { pooler, encoder: encoder.transpose()? };
+        let fingerprint = self.fingerprint.get().cloned();
+        let beside = Beside { pooler, encoder: encoder.transpose()?, fingerprint };
         self.prepared.runner(options, threads, &self.config, &self.unprepared(), beside)
     }
 }

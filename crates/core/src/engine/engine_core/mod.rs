@@ -32,6 +32,9 @@ use streams::Streams;
 /// Longest time for making an executor, after which the engine is unhealthy.
 pub const EXECUTOR_TIMEOUT: Nanos = Nanos::from_ms(60_000);
 
+/// Longest time for which an engine that was drained saves blocks to its store.
+pub const SAVING_TIMEOUT: Nanos = Nanos::from_ms(10_000);
+
 /// Losses of a process, within [`LOSSES_WITHIN`], after which running requests go on.
 const MOST_LOSSES: usize = 3;
 
@@ -79,10 +82,12 @@ struct InFlight {
     record: StepRecord,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Drain {
     /// Latest time; `None` for no limit.
     deadline: Option<Timestamp>,
+    /// Time until which the engine that has nothing else to do saves blocks.
+    saved_by: Timestamp,
 }
 
 impl EngineCore {
@@ -144,13 +149,20 @@ impl EngineCore {
                     self.give_up_executor(reason.clone(), now, effects);
                 }
             }
+            Input::StoreOpened { capacity, kept } => {
+                self.scheduler.attach_store(*capacity, kept.iter().copied());
+            }
+            Input::BlockWritten { slot, succeeded } => self.scheduler.note_written(*slot, *succeeded),
+            Input::BlockRead { slot, succeeded } => self.scheduler.note_read(*slot, *succeeded),
             Input::Drain { deadline } => {
                 self.advance_state(EngineState::Draining, effects);
-                let drain = self.drain.get_or_insert_default();
+                let saved_by = now + SAVING_TIMEOUT;
+                let drain = self.drain.get_or_insert(Drain { deadline: None, saved_by });
                 drain.deadline = drain.deadline.into_iter().chain(*deadline).min();
             }
             Input::Tick => self.tick(now, effects),
         }
+        effects.extend(self.scheduler.take_store_orders().map(Effect::OrderStore));
     }
 
     /// Time at which the next [`Input::Tick`] is due although no other input comes.
@@ -164,8 +176,12 @@ impl EngineCore {
             CurrentExecutor::Ready | CurrentExecutor::None => None,
         };
         let of_drain = self.drain.as_ref().and_then(|drain| drain.deadline);
-        let deadlines = [of_step, of_executor, self.wait_deadline(), self.masks_deadline(), of_drain];
-        deadlines.into_iter().flatten().min()
+        let of_saving = self.drain.as_ref().map(|drain| drain.saved_by);
+        let of_saving = of_saving.filter(|_| self.scheduler.is_idle());
+        let of_restoring = self.scheduler.restore_deadline();
+        let of_waiting = [self.wait_deadline(), self.masks_deadline(), of_restoring];
+        let deadlines = [of_step, of_executor, of_drain, of_saving].into_iter().chain(of_waiting);
+        deadlines.flatten().min()
     }
 
     /// Whether the engine takes and runs requests.
@@ -231,7 +247,9 @@ impl EngineCore {
         self.end_overdue(now, effects);
         self.end_overdue_masks(now, effects);
         let overdue = |drain: &Drain| drain.deadline.is_some_and(|deadline| deadline <= now);
-        if self.drain.as_ref().is_some_and(|drain| self.scheduler.is_idle() || overdue(drain)) {
+        let is_saved = |drain: &Drain| drain.saved_by <= now || self.scheduler.is_saved();
+        let is_done = |drain: &Drain| self.scheduler.is_idle() && is_saved(drain);
+        if self.drain.as_ref().is_some_and(|drain| is_done(drain) || overdue(drain)) {
             self.fail_all(&EngineFailure::Stopped, now, effects);
             return self.advance_state(EngineState::Stopped, effects);
         }

@@ -3,24 +3,22 @@
 
 use throng_kernels::Isa;
 use throng_model::LoadedModel;
-
-use crate::running::RunningModel;
+use throng_model::kv_cache::KvDtype;
 
 /// Bytes of each tensor in the digest: reading all of them would take as long as loading.
 const SAMPLE_BYTES: usize = 4096;
 
 /// A digest that is equal for workers with bit-identical answers. Covers each tensor's name, format, shape
 /// and a sample of its bytes.
-pub fn fingerprint(running: &RunningModel, isa: Option<Isa>) -> String {
+pub fn fingerprint(model: &LoadedModel, kv_dtype: KvDtype, isa: Option<Isa>) -> String {
     let commit = option_env!("THRONG_COMMIT").unwrap_or_default();
     let isa = isa.map_or("reference", Isa::name);
     let mut bytes =
-        format!("{} {commit} {isa} {}\n", env!("CARGO_PKG_VERSION"), running.kv_dtype.name()).into_bytes();
-    bytes.extend(format!("{:?}\n", running.model.config).into_bytes());
+        format!("{} {commit} {isa} {}\n", env!("CARGO_PKG_VERSION"), kv_dtype.name()).into_bytes();
+    bytes.extend(format!("{:?}\n", model.config).into_bytes());
     // The kind of pooling; nothing for generative models.
-    bytes
-        .extend(running.model.pooler.iter().flat_map(|pooler| format!("{:?}\n", pooler.config).into_bytes()));
-    add_weights(&running.model, &mut bytes);
+    bytes.extend(model.pooler.iter().flat_map(|pooler| format!("{:?}\n", pooler.config).into_bytes()));
+    add_weights(model, &mut bytes);
     throng_wire::digest(&bytes)[..32].to_owned()
 }
 
