@@ -221,10 +221,7 @@ pub fn start_with(
         [] => source.names(&model.name),
         names => names.to_vec(),
     };
-    let store = if ranks.is_some() { None } else { block_store(section, &model, &names)? };
-    if ranks.is_some() && section.kv_offload_dir.is_some() {
-        tracing::warn!("a divided model has its keys and values in several processes: none are kept on disk");
-    }
+    let store = block_store(section, &model, &names)?;
     let model = Arc::new(model);
     let shared = Arc::clone(&model);
     let config = engine_config(engine, scheduler);
@@ -424,6 +421,10 @@ fn block_store(
     names: &[String],
 ) -> Result<Option<StoreSettings>> {
     let Some(folder) = &section.kv_offload_dir else { return Ok(None) };
+    if model.is_part() {
+        tracing::warn!("a divided model has its keys and values in several processes: none are kept on disk");
+        return Ok(None);
+    }
     model.set_fingerprint(fingerprint(model, kv_dtype(section, model), isa(section)).into());
     // The fingerprint reads samples of the weights; their files tell of every change.
     let mut identity = written_at(&std::env::current_exe()?);
