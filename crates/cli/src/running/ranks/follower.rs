@@ -45,7 +45,7 @@ pub fn run(arguments: &RankArgs) -> Result<()> {
         bind_to(&setup.cores);
     }
     let loaded = load(&setup, grid, rank);
-    let answer: Answer<Loaded> = loaded.as_ref().map(|(_, loaded)| *loaded).map_err(|error| in_full(error));
+    let answer: Answer<Loaded> = loaded.as_ref().map(|(_, loaded)| *loaded).map_err(in_full);
     send(&mut all, 0, &answer, by())?;
     let (model, _) = loaded?;
     let patience = Duration::from_millis(setup.patience_ms);
