@@ -27,13 +27,13 @@ pub enum CommError {
 /// How the loss of a rank was noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// It left the group, or its process ended.
+    /// The rank left the group, or its process ended.
     #[error("it ended")]
     Ended,
     /// Its process renews its lease no more: it was stopped, or the machine does not run it.
     #[error("its process has stopped")]
     Stopped,
-    /// It did not come to an operation before the deadline.
+    /// The rank did not come to an operation before the deadline.
     #[error("it did not answer in time")]
     TimedOut,
 }

@@ -25,8 +25,8 @@ pub trait Communicator: Send + Debug {
     fn n_ranks(&self) -> usize;
 
     /// Replaces the summands of each rank with the sum over all ranks, element by element: the sum of the
-    /// first half of the ranks (rounded down) plus that of the second half, each of them made in the same way.
-    /// bfloat16 is summed in f32 and rounded once.
+    /// first half of the ranks (rounded down) plus that of the second half, each of them made in the same
+    /// way. bfloat16 is summed in f32 and rounded once.
     ///
     /// # Errors
     /// When a rank is lost or the deadline passes.
@@ -44,8 +44,8 @@ pub trait Communicator: Send + Debug {
         deadline: Deadline,
     ) -> Result<(), CommError>;
 
-    /// Gathers the bytes of all ranks at rank `root`, as [`Self::all_gather`]; the other ranks' `out` stays as it
-    /// is, and may be empty.
+    /// Gathers the bytes of all ranks at rank `root`, as [`Self::all_gather`]. The `out` of other ranks stays
+    /// as it is, and may be empty.
     ///
     /// # Errors
     /// When a rank is lost or the deadline passes.
@@ -124,7 +124,7 @@ impl Deadline {
     /// No limit: the operation ends when it has succeeded or a rank is lost.
     pub const NEVER: Self = Self(None);
 
-    /// So long from now.
+    /// A time so long from now.
     pub fn within(duration: Duration) -> Self {
         Self(Instant::now().checked_add(duration))
     }

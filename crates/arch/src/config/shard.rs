@@ -45,11 +45,11 @@ pub enum ShardError {
 /// within such a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardBlocks {
-    /// Of output projections of mixers.
+    /// Weights of output projections of mixers.
     pub mixer: usize,
-    /// Of down projections of dense networks and of shared experts.
+    /// Weights of down projections of dense networks and of shared experts.
     pub feed_forward: usize,
-    /// Of down projections of experts.
+    /// Weights of down projections of experts.
     pub experts: usize,
 }
 
@@ -84,8 +84,8 @@ impl Split {
 /// The part of a layer that one device has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerSplit {
-    /// Heads of attention: those of queries, and as groups those of keys and values. Of latent attention, whose
-    /// heads share one key, the heads alone.
+    /// Heads of attention: those of queries, and as groups those of keys and values. Of latent attention,
+    /// whose heads share one key, the heads alone.
     pub attention: HeadSplit,
     /// Heads of a recurrent mixer: those of values, and as groups those of queries and keys, or the groups of
     /// a state space model. Of a short convolution the channels, each a head.

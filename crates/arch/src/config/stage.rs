@@ -81,8 +81,8 @@ impl Stage {
         (0..n_stages).map(stage).collect()
     }
 
-    /// The stages of a pipeline of `n_stages`, as equal in weight as whole layers allow. `weights` are those of
-    /// the embedding, of each layer, and of the head.
+    /// The stages of a pipeline of `n_stages`, as equal in weight as whole layers allow. `weights` are those
+    /// of the embedding, of each layer, and of the head.
     ///
     /// # Errors
     /// Errors of [`Self::split`].

@@ -21,10 +21,9 @@ pub(super) fn settings(
     section: &ModelSection,
     (model, compute): (&LoadedModel, &Compute),
     names: &[String],
-    is_divided: bool,
 ) -> Result<Option<StoreSettings>> {
     let Some(folder) = &section.kv_offload_dir else { return Ok(None) };
-    if is_divided {
+    if model.is_part() {
         tracing::warn!("a divided model has its keys and values in several processes: none are kept on disk");
         return Ok(None);
     }

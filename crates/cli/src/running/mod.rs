@@ -217,21 +217,13 @@ pub fn start_with(
     let scheduler = engine.scheduler_of(&model);
     let mut elsewhere = Elsewhere::default();
     elsewhere.block_bytes += draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
-    let mut ranks = match division.zip(processes) {
-        None => None,
-        Some((division, mut processes)) => {
-            if draft_model.as_ref().is_some_and(DraftModel::is_head) {
-                bail!(
-                    "an EAGLE-3 head reads what a whole model computes: it cannot be used with a divided one"
-                );
-            }
-            processes.wait_until_loaded()?;
-            tracing::info!("{}", division.describe());
-            division.check_speed(&mut processes, &model, own_bytes)?;
-            elsewhere.add(&processes, kv_dtype(section, &model))?;
-            Some(Ranks::new(division, processes))
-        }
-    };
+    let ranks = division.zip(processes).map(|(division, processes)| {
+        let has_head = draft_model.as_ref().is_some_and(DraftModel::is_head);
+        let processes = division.ready(processes, (&model, own_bytes), has_head)?;
+        elsewhere.add(&processes, kv_dtype(section, &model))?;
+        anyhow::Ok(Ranks::new(division, processes))
+    });
+    let mut ranks = ranks.transpose()?;
     let available_bytes = compute.available_bytes();
     let sizes = sizes(section, &scheduler, (&model, elsewhere), (&compute, available_bytes))?;
     let options = RunnerOptions { backend: compute.host(), n_threads, limits: sizes.limits };
@@ -239,7 +231,7 @@ pub fn start_with(
         [] => source.names(&model.name),
         names => names.to_vec(),
     };
-    let store = block_store::settings(section, (&model, &compute), &names, ranks.is_some())?;
+    let store = block_store::settings(section, (&model, &compute), &names)?;
     let model = Arc::new(model);
     let (shared, on) = (Arc::clone(&model), compute.clone());
     let config = engine_config(engine, scheduler);

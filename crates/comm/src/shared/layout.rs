@@ -87,8 +87,8 @@ impl Layout {
         first..first + SLOT_WORDS
     }
 
-    /// Of the mailbox from one rank to another: the words that were sent and those that were taken, each with
-    /// the number of threads that sleep until it changes.
+    /// Counters of the mailbox from one rank to another: the words that were sent and those that were taken,
+    /// each with the number of threads that sleep until it changes.
     pub(super) fn mailbox_flags(&self, from: usize, to: usize) -> [[usize; 2]; 2] {
         let first = 2 * self.n_ranks + 2 * self.n_memberships() + 4 * (from * self.n_ranks + to);
         [[first, first + 1], [first + 2, first + 3]].map(|pair| pair.map(|flag| flag * FLAG_STRIDE))

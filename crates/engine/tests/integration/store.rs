@@ -30,6 +30,7 @@ fn capacity() -> ExecutorCapacity {
         takes_whole_prompts: false,
         takes_media: false,
         keeps_media_whole: false,
+        n_stages: 1,
     }
 }
 

@@ -229,8 +229,8 @@ pub trait DeviceOps: DeviceMemory {
         Capability::Parts.is_missing()
     }
 
-    /// The columns of all devices side by side, in order of rank, on device 0; on others `out` is unspecified.
-    /// `part` has those of this device, `widths[i]` of them are on device `i`.
+    /// The columns of all devices side by side, in order of rank, on device 0; on others `out` is
+    /// unspecified. `part` has those of this device, `widths[i]` of them are on device `i`.
     fn gather_columns(&mut self, _part: &Self::Buffer, _widths: &[usize], _out: &mut Self::Buffer) {
         Capability::Parts.is_missing()
     }

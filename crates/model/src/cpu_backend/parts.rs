@@ -1,5 +1,5 @@
-//! Operations of a backend that has a part of each layer: what it computes is put together with what the other
-//! ranks compute. Does not know how ranks talk to each other.
+//! Operations of a backend that has a part of each layer: what it computes is put together with what the
+//! other ranks compute. Does not know how ranks talk to each other.
 
 use std::ops::Range;
 

@@ -9,6 +9,7 @@ mod gguf_file;
 mod gguf_pooler;
 mod json_file;
 mod media_model;
+mod part;
 mod pooler;
 mod prepare;
 mod purpose;

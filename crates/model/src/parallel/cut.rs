@@ -112,6 +112,10 @@ impl CutBytes {
 mod tests {
     use super::*;
 
+    fn one(axis: usize, range: Range<usize>) -> Cut {
+        Cut { axis, ranges: vec![range] }
+    }
+
     fn kept(cut: &Cut, shape: &[usize], format: Format, data: &[u8]) -> Option<Vec<u8>> {
         cut.of(shape, format, data).map(|bytes| bytes.within(data).to_vec())
     }
@@ -119,7 +123,7 @@ mod tests {
     #[test]
     fn rows_are_adjacent_and_columns_are_copied() {
         let data: Vec<u8> = (0..4 * 3 * 2).collect();
-        let rows = Cut { axis: 0, ranges: vec![1..3] };
+        let rows = one(0, 1..3);
         assert_eq!(kept(&rows, &[4, 3], Format::F16, &data), Some((6..18).collect()));
         assert!(matches!(rows.of(&[4, 3], Format::F16, &data), Some(CutBytes::Within(_))));
         let columns = Cut { axis: 1, ranges: vec![2..3, 0..1] };
@@ -127,7 +131,7 @@ mod tests {
         assert_eq!(kept(&columns, &[4, 3], Format::F16, &data), Some(expected));
         assert_eq!(columns.shape(&[4, 3]), [4, 2]);
         assert_eq!(columns.n_bytes(&[4, 3], Format::F16), Some(16));
-        let middle = Cut { axis: 1, ranges: vec![1..2] };
+        let middle = one(1, 1..2);
         assert_eq!(
             kept(&middle, &[2, 3, 2], Format::F16, &data),
             Some([4..8, 16..20].into_iter().flatten().collect())
@@ -138,11 +142,11 @@ mod tests {
     fn blocks_are_not_cut() {
         let data: Vec<u8> = (0..2 * 3 * 34).collect();
         let shape = [2, 96];
-        let second = Cut { axis: 1, ranges: vec![32..64] };
+        let second = one(1, 32..64);
         let expected = (34..68).chain(136..170).collect();
         assert_eq!(kept(&second, &shape, Format::Q8_0, &data), Some(expected));
-        assert_eq!(kept(&Cut { axis: 1, ranges: vec![16..64] }, &shape, Format::Q8_0, &data), None);
-        assert_eq!(kept(&Cut { axis: 1, ranges: vec![64..128] }, &shape, Format::Q8_0, &data), None);
+        assert_eq!(kept(&one(1, 16..64), &shape, Format::Q8_0, &data), None);
+        assert_eq!(kept(&one(1, 64..128), &shape, Format::Q8_0, &data), None);
         assert_eq!(kept(&second, &shape, Format::Q8_0, &[]), Some(Vec::new()));
     }
 }

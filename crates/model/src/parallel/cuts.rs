@@ -100,8 +100,8 @@ impl<'a> Cuts<'a> {
                 let hidden = whole.hidden_size;
                 let names = &layer.names.recurrent;
                 self.rows(&layer.at(names.input), &[0, 1, 2].map(|i| shifted(channels, i * hidden)));
-                self.rows(&layer.at(names.conv), &[channels.clone()]);
-                self.columns(&layer.at(names.output), &[channels.clone()]);
+                self.rows(&layer.at(names.conv), std::slice::from_ref(channels));
+                self.columns(&layer.at(names.output), std::slice::from_ref(channels));
             }
             Mixer::GatedDelta(shape) => self.delta_net(layer, shape),
             Mixer::StateSpace(shape) => self.state_space(layer, shape),
@@ -267,7 +267,7 @@ impl<'a> Cuts<'a> {
         let (names, columns) = (layer.names, &layer.split.feed_forward);
         let layout = names.experts_layout;
         let both = match layout.is_interleaved {
-            true => vec![2 * columns.start..2 * columns.end],
+            true => vec![times(columns, 2)],
             false => vec![columns.clone(), shifted(columns, width)],
         };
         let one = std::slice::from_ref(columns);
@@ -284,9 +284,9 @@ impl<'a> Cuts<'a> {
             self.along(&format!("{name}_scales"), 1, &both);
             self.along(&down, axis(self, &down, 2), one);
             self.first_only(&format!("{down}_bias"));
-            let scales = [columns.start / SCALED..columns.end.div_ceil(SCALED)];
-            self.along(&format!("{down}_blocks"), 2, &scales);
-            self.along(&format!("{down}_scales"), 2, &scales);
+            let scales = columns.start / SCALED..columns.end.div_ceil(SCALED);
+            self.along(&format!("{down}_blocks"), 2, std::slice::from_ref(&scales));
+            self.along(&format!("{down}_scales"), 2, std::slice::from_ref(&scales));
         }
         for name in [names.experts_gate, names.experts_up].into_iter().filter(|name| !name.is_empty()) {
             self.along(&format!("{}.weight", layer.at(name)), 1, one);

@@ -28,8 +28,8 @@ impl RankGroup {
         self.run(|ranks| ranks.all_reduce(Summands::F32(rows), deadline));
     }
 
-    /// Columns of all ranks side by side, at rank 0, where they are needed: `part` is `[n, own width]`, `out` is
-    /// `[n, all]`; rank `i` has `widths[i]` of these columns.
+    /// Columns of all ranks side by side, at rank 0, where they are needed: `part` is `[n, own width]`, `out`
+    /// is `[n, all]`; rank `i` has `widths[i]` of these columns.
     pub fn gather_columns(&mut self, part: &[f32], widths: &[usize], out: &mut [f32]) {
         let deadline = Deadline::within(self.patience);
         let lengths: Vec<usize> = widths.iter().map(|width| width * size_of::<f32>()).collect();

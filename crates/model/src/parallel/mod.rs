@@ -1,19 +1,19 @@
 //! A model that is divided over several devices: which part each has, and how the parts exchange what they
-//! compute. Does not know processes.
+//! compute. Does not know processes, and in which order a step needs what.
 
 mod cut;
 mod cuts;
 mod grid;
 pub mod group;
 mod part;
-mod pictures;
+pub(crate) mod pictures;
+pub mod prediction;
+pub mod probe;
 mod sharded_source;
 mod stages;
-mod steps;
 
 pub use grid::Grid;
 pub use part::{ModelPart, PartError};
 pub(crate) use part::{OwnPart, shard_blocks};
 pub(crate) use sharded_source::ShardedSource;
 pub use stages::{RankLinks, StageLinks};
-pub use steps::{FollowError, Leader, follow};

@@ -24,7 +24,7 @@ pub struct MalformedFeatures;
 
 /// Writes the features of a step: the length of the header, the header, then the rows in place of embeddings
 /// and those behind layers, run by run.
-pub(super) fn write(input: &BatchInput, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
+pub(crate) fn write(input: &BatchInput, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
     let n_layers = |rows: &FeatureRows| (0..).take_while(|&idx| rows.deepstack(idx).is_some()).count();
     let runs = input.features.iter().map(|rows| [rows.first_row, rows.n_rows, n_layers(rows)]).collect();
     let tokens = if input.features.is_empty() { Vec::new() } else { input.tokens.clone() };
@@ -42,7 +42,7 @@ pub(super) fn write(input: &BatchInput, bytes: &mut Vec<u8>) -> serde_json::Resu
 }
 
 /// Reads features of rows of `width` elements into a step.
-pub(super) fn read(bytes: &[u8], width: usize, input: &mut BatchInput) -> Result<(), MalformedFeatures> {
+pub(crate) fn read(bytes: &[u8], width: usize, input: &mut BatchInput) -> Result<(), MalformedFeatures> {
     let (length, rest) = bytes.split_first_chunk::<8>().ok_or(MalformedFeatures)?;
     let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| MalformedFeatures)?;
     let (header, mut rest) = rest.split_at_checked(length).ok_or(MalformedFeatures)?;

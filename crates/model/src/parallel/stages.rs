@@ -26,8 +26,8 @@ pub struct StageLinks {
 }
 
 impl StageLinks {
-    /// `ranks` has one rank of each stage, in order. `patience` is how long a stage waits for another one that
-    /// lives.
+    /// `ranks` has one rank of each stage, in order. `patience` is how long a stage waits for another one
+    /// that lives.
     pub fn new(ranks: Box<dyn Communicator>, patience: Duration) -> Self {
         Self { ranks, patience, received: Vec::new() }
     }

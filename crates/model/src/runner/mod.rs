@@ -2,6 +2,7 @@
 //! scheduling; of time it reports only how long choosing tokens took.
 
 mod blocks;
+mod ranks;
 mod stage;
 mod step;
 
@@ -27,6 +28,7 @@ use crate::kv_cache::{KvDtype, KvLayout};
 use crate::media::{MediaEncoder, MediaReader};
 use crate::parallel::StageLinks;
 use crate::state_cache::StateLayout;
+pub use ranks::{FollowError, Leader, follow};
 use stage::run_stage;
 use step::{Progress, RunnerStep};
 

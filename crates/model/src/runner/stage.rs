@@ -39,8 +39,8 @@ impl<B: Backend> ModelRunner<B> {
         Self { stages, capacity, ..self }
     }
 
-    /// Keeps steps from being in flight: features of pictures, which may be large, go to a stage that is not busy
-    /// with another step.
+    /// Keeps steps from being in flight: features of pictures, which may be large, go to a stage that is not
+    /// busy with another step.
     #[must_use]
     pub(crate) fn one_step_at_a_time(self) -> Self {
         let capacity = ExecutorCapacity { n_stages: 1, max_steps_in_flight: 1, ..self.capacity };

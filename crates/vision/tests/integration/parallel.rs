@@ -1,5 +1,5 @@
-//! Pictures of a model that is divided over ranks, which are threads here: rank 0 encodes them, and the others
-//! read their features.
+//! Pictures of a model that is divided over ranks, which are threads here: rank 0 encodes them, and the
+//! others read their features.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -11,7 +11,8 @@ use throng_core::request::SamplingParams;
 use throng_core::scheduling::executor::Executor;
 use throng_kernels::threads::ThreadPool;
 use throng_model::parallel::group::RankGroup;
-use throng_model::parallel::{Grid, Leader, RankLinks, StageLinks, follow};
+use throng_model::parallel::{Grid, RankLinks, StageLinks};
+use throng_model::runner::{Leader, follow};
 use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
 use throng_vision::with_vision;
 

@@ -10,11 +10,12 @@ use throng_comm::shared::SharedHost;
 use throng_kernels::threads::ThreadPool;
 use throng_model::decoder::weights::LoadProgress;
 use throng_model::load::{LoadedModel, RunnerOptions};
-use throng_model::parallel::{FollowError, Grid, follow};
+use throng_model::parallel::{Grid, probe};
+use throng_model::runner::{FollowError, follow};
 use throng_os::affinity::bind_to;
 
 use super::messages::{Answer, KV_DTYPES, Loaded, Order, Setup, receive, send};
-use super::{START_LIMIT, links, probe};
+use super::{START_LIMIT, links};
 use crate::args::RankArgs;
 use crate::error_chain::in_full;
 use crate::process::core_dumps;
@@ -44,7 +45,7 @@ pub fn run(arguments: &RankArgs) -> Result<()> {
         bind_to(&setup.cores);
     }
     let loaded = load(&setup, grid, rank);
-    let answer: Answer<Loaded> = loaded.as_ref().map(|(_, loaded)| *loaded).map_err(|error| in_full(error));
+    let answer: Answer<Loaded> = loaded.as_ref().map(|(_, loaded)| *loaded).map_err(in_full);
     send(&mut all, 0, &answer, by())?;
     let (model, _) = loaded?;
     let patience = Duration::from_millis(setup.patience_ms);

@@ -5,8 +5,6 @@ mod children;
 pub mod follower;
 mod messages;
 mod placement;
-mod prediction;
-mod probe;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +17,9 @@ use throng_kernels::threads::ThreadPool;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::{LoadedModel, RunnerOptions};
 use throng_model::parallel::group::RankGroup;
-use throng_model::parallel::{Grid, Leader, RankLinks, StageLinks};
+use throng_model::parallel::prediction::{Measurements, Prediction, n_sums};
+use throng_model::parallel::{Grid, RankLinks, StageLinks, probe};
+use throng_model::runner::Leader;
 use throng_os::affinity::{Cores, bind_to};
 
 use crate::config::{EngineSection, ModelSection};
@@ -27,7 +27,6 @@ use crate::source::ModelSource;
 use children::Children;
 use messages::{Answer, KV_DTYPES, Limits, Loaded, Order, Setup, receive, send};
 use placement::{Place, grid, places};
-use prediction::{Measurements, Prediction, n_sums};
 
 /// Longest time until a rank's weights are there.
 const START_LIMIT: Duration = Duration::from_secs(3600);
@@ -152,17 +151,29 @@ impl Division {
         Ok(RankProcesses { children, membership, all, links, grid, patience, loaded: Vec::new() })
     }
 
-    /// Measures memory and exchanges, logs what is expected of the division, and refuses one that is expected
-    /// to be slower than one process, unless it is forced.
+    /// The processes, once they have loaded their parts and are expected to be faster than one. `own_bytes`
+    /// are those of this process's weights.
     ///
     /// # Errors
-    /// When it is refused, or a process is lost.
-    pub fn check_speed(
+    /// When one could not load its part or is lost, or the division is refused.
+    pub fn ready(
         &self,
-        processes: &mut RankProcesses,
-        model: &LoadedModel,
-        own_bytes: u64,
-    ) -> Result<()> {
+        mut processes: RankProcesses,
+        (model, own_bytes): (&LoadedModel, u64),
+        has_head: bool,
+    ) -> Result<RankProcesses> {
+        if has_head {
+            bail!("an EAGLE-3 head reads what a whole model computes: it cannot be used with a divided one");
+        }
+        processes.wait_until_loaded()?;
+        tracing::info!("{}", self.describe());
+        self.check_speed(&mut processes, model, own_bytes)?;
+        Ok(processes)
+    }
+
+    /// Measures memory and exchanges, logs what is expected of the division, and refuses one that is expected
+    /// to be slower than one process, unless it is forced.
+    fn check_speed(&self, processes: &mut RankProcesses, model: &LoadedModel, own_bytes: u64) -> Result<()> {
         let config = &model.config;
         let measured = self.on_own_cores(|| {
             let threads = Arc::new(ThreadPool::new(self.places[0].n_threads));
@@ -182,11 +193,11 @@ impl Division {
             prediction.exchanging * 100.0,
             prediction.whole_s * 1e3,
         );
-        prediction.check(self.section.force)
+        Ok(prediction.check(self.section.force)?)
     }
 
     /// A line for the log.
-    pub fn describe(&self) -> String {
+    fn describe(&self) -> String {
         let Grid { n_ranks, n_stages } = self.grid;
         let threads: Vec<String> = self.places.iter().map(|place| place.n_threads.to_string()).collect();
         format!(

@@ -68,12 +68,11 @@ fn the_sizes_of_shards_sum_to_the_whole() {
     assert!(n_divided > 150 && n_refused > 3, "{n_divided} were divided, {n_refused} refused");
 }
 
-/// Heads of queries, and heads of keys and values, that each of some ranks has.
-fn heads(
-    config: &DecoderConfig,
-    n_ranks: usize,
-    mixer: usize,
-) -> Result<Vec<(Range<usize>, Range<usize>)>, ShardError> {
+/// Heads of queries, and heads of keys and values, of a rank.
+type Heads = (Range<usize>, Range<usize>);
+
+/// The heads that each of some ranks has.
+fn heads(config: &DecoderConfig, n_ranks: usize, mixer: usize) -> Result<Vec<Heads>, ShardError> {
     let blocks = ShardBlocks { mixer, ..ShardBlocks::SINGLE };
     let of_rank = |rank| {
         let split = config.shard(rank, n_ranks, blocks)?.split.expect("it is divided");

@@ -8,7 +8,8 @@ use throng_comm::{Communicator, Deadline};
 use throng_core::request::SamplingParams;
 use throng_core::scheduling::executor::ExecutorError;
 use throng_kernels::threads::ThreadPool;
-use throng_model::parallel::{Grid, Leader};
+use throng_model::parallel::Grid;
+use throng_model::runner::Leader;
 use throng_model::{BackendKind, RunnerOptions};
 
 use super::{PATIENCE, links, open_folder, part_of};

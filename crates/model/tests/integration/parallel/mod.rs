@@ -16,8 +16,8 @@ use throng_kernels::threads::ThreadPool;
 use throng_model::cpu_backend::CpuBackend;
 use throng_model::load::LoadError;
 use throng_model::parallel::group::RankGroup;
-use throng_model::parallel::{Grid, Leader, RankLinks, StageLinks, follow};
-use throng_model::runner::RunnerLimits;
+use throng_model::parallel::{Grid, RankLinks, StageLinks};
+use throng_model::runner::{Leader, RunnerLimits, follow};
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 
 /// The arrangements that the tests run.

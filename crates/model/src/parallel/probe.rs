@@ -1,14 +1,14 @@
-//! Measures memory and exchanges of all ranks at the same time, before they have anything else to do. Does not
-//! know what is made of it.
+//! Measures memory and exchanges of all ranks at the same time, before they have anything else to do. Does
+//! not know what is made of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use throng_comm::{Communicator, Deadline};
+use throng_comm::{CommError, Communicator, Deadline};
 use throng_kernels::limits::{Pages, ReadBuffer, bytes_per_second};
 use throng_kernels::threads::ThreadPool;
-use throng_model::parallel::RankLinks;
+
+use super::RankLinks;
 
 /// Bytes that a rank reads again and again: more than its cores keep.
 const READ_BYTES: usize = 64 << 20;
@@ -21,7 +21,10 @@ fn by() -> Deadline {
 }
 
 /// Bytes a second that a rank reads while the others read too.
-pub(super) fn read(all: &mut dyn Communicator, threads: &Arc<ThreadPool>) -> Result<f64> {
+///
+/// # Errors
+/// When a rank is lost.
+pub fn read(all: &mut dyn Communicator, threads: &Arc<ThreadPool>) -> Result<f64, CommError> {
     let buffer = ReadBuffer::new(READ_BYTES, Pages::Huge, threads);
     all.barrier(by())?;
     Ok(buffer.map_or(0.0, |buffer| bytes_per_second(&buffer, threads)))
@@ -29,7 +32,7 @@ pub(super) fn read(all: &mut dyn Communicator, threads: &Arc<ThreadPool>) -> Res
 
 /// The median time to sum a row of so many elements over the ranks that share a layer; `None` where each has
 /// whole layers.
-pub(super) fn sum(links: &mut RankLinks, n_elements: usize) -> Option<Duration> {
+pub fn sum(links: &mut RankLinks, n_elements: usize) -> Option<Duration> {
     let group = links.layers.as_mut()?;
     let mut row = vec![0.0; n_elements];
     let mut once = || {
@@ -41,7 +44,10 @@ pub(super) fn sum(links: &mut RankLinks, n_elements: usize) -> Option<Duration> 
 }
 
 /// Half of the median time until a row that was sent to rank 1 has come back.
-pub(super) fn ping(all: &mut dyn Communicator, n_elements: usize) -> Result<Duration> {
+///
+/// # Errors
+/// When it is lost.
+pub fn ping(all: &mut dyn Communicator, n_elements: usize) -> Result<Duration, CommError> {
     let mut row = vec![0; n_elements * size_of::<f32>()];
     let mut times = Vec::with_capacity(N_EXCHANGES);
     for _ in 0..N_EXCHANGES {
@@ -54,7 +60,10 @@ pub(super) fn ping(all: &mut dyn Communicator, n_elements: usize) -> Result<Dura
 }
 
 /// Sends back what rank 0's [`ping`] sends.
-pub(super) fn pong(all: &mut dyn Communicator, n_elements: usize) -> Result<()> {
+///
+/// # Errors
+/// When rank 0 is lost.
+pub fn pong(all: &mut dyn Communicator, n_elements: usize) -> Result<(), CommError> {
     let mut row = vec![0; n_elements * size_of::<f32>()];
     for _ in 0..N_EXCHANGES {
         all.receive(0, &mut row, by())?;

@@ -8,9 +8,9 @@ use throng_comm::{CommError, Communicator, Deadline};
 use throng_core::scheduling::batch::{MalformedStep, ScheduledBatch, StepMessage, StepOutput};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 
-use super::pictures::{self, MalformedFeatures};
+use super::ModelRunner;
 use crate::backend::Backend;
-use crate::runner::ModelRunner;
+use crate::parallel::pictures::{self, MalformedFeatures};
 
 /// Longest message of a step, in bytes.
 const MAX_STEP_BYTES: usize = 256 << 20;

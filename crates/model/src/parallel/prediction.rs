@@ -1,41 +1,40 @@
-//! What dividing a model is expected to bring: the time of a token of one user, by the bytes that are read for
-//! it, what was measured of memory, and what was measured of exchanges. Does not know how these are measured.
+//! What dividing a model is expected to bring: the time of a token of one user, by the bytes that are read
+//! for it and what was measured of memory and of exchanges. Does not know how these are measured.
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use throng_model::config::{DecoderConfig, FeedForward, Mixer};
-use throng_model::parallel::Grid;
+use super::Grid;
+use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer};
 
 /// What was measured when all ranks read memory at the same time.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Measurements {
+pub struct Measurements {
     /// Bytes of the weights of each rank.
-    pub(super) weight_bytes: Vec<u64>,
+    pub weight_bytes: Vec<u64>,
     /// Bytes a second that each rank reads.
-    pub(super) bytes_per_s: Vec<f64>,
+    pub bytes_per_s: Vec<f64>,
     /// NUMA node of each rank.
-    pub(super) nodes: Vec<usize>,
+    pub nodes: Vec<usize>,
     /// Time to sum one row over the ranks that share a layer; `None` where each has whole layers.
-    pub(super) sum: Option<Duration>,
+    pub sum: Option<Duration>,
     /// Time until a row is at the next stage.
-    pub(super) message: Duration,
+    pub message: Duration,
 }
 
 /// Expected times.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Prediction {
+pub struct Prediction {
     /// Time of a token, in seconds.
-    pub(super) divided_s: f64,
+    pub divided_s: f64,
     /// Share of it in exchanges.
-    pub(super) exchanging: f64,
+    pub exchanging: f64,
     /// Time of a token in one process, whose memory is on one NUMA node.
-    pub(super) whole_s: f64,
+    pub whole_s: f64,
 }
 
 /// Sums over ranks for each token: one of the embedding, one after each mixer and each feed-forward block.
-pub(super) fn n_sums(config: &DecoderConfig) -> usize {
-    let of_layer = |layer: &throng_model::config::LayerConfig| {
+pub fn n_sums(config: &DecoderConfig) -> usize {
+    let of_layer = |layer: &LayerConfig| {
         usize::from(layer.mixer != Mixer::None) + usize::from(layer.feed_forward != FeedForward::None)
     };
     1 + config.layers.iter().map(of_layer).sum::<usize>()
@@ -43,7 +42,7 @@ pub(super) fn n_sums(config: &DecoderConfig) -> usize {
 
 impl Prediction {
     /// The stages work at the same time, each on a token of its own, so the slowest one counts.
-    pub(super) fn of(grid: Grid, n_sums: usize, measured: &Measurements) -> Self {
+    pub fn of(grid: Grid, n_sums: usize, measured: &Measurements) -> Self {
         let Measurements { weight_bytes, bytes_per_s, nodes, sum, message } = measured;
         let reading = |rank: usize| weight_bytes[rank] as f64 / bytes_per_s[rank].max(1.0);
         let stage = |place: usize| {
@@ -65,17 +64,28 @@ impl Prediction {
     }
 
     /// Refuses a division that is expected to be slower than one process, unless it is forced.
-    pub(super) fn check(&self, is_forced: bool) -> Result<()> {
-        if self.divided_s > self.whole_s && !is_forced {
-            bail!(
-                "divided over these processes the model is expected to be slower than in one: {:.2} ms a token \
-                 instead of {:.2} ms. Leave out --tensor-parallel-size and --pipeline-parallel-size, or add --force",
-                self.divided_s * 1e3,
-                self.whole_s * 1e3
-            );
+    ///
+    /// # Errors
+    /// The expected times.
+    pub fn check(&self, is_forced: bool) -> Result<(), SlowerDivided> {
+        if self.divided_s <= self.whole_s || is_forced {
+            return Ok(());
         }
-        Ok(())
+        Err(SlowerDivided { divided_ms: self.divided_s * 1e3, whole_ms: self.whole_s * 1e3 })
     }
+}
+
+/// A division that is expected to be slower than one process.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error(
+    "divided over these processes the model is expected to be slower than in one: {divided_ms:.2} ms a token \
+     instead of {whole_ms:.2} ms. Leave out --tensor-parallel-size and --pipeline-parallel-size, or add --force"
+)]
+pub struct SlowerDivided {
+    /// Time of a token, divided.
+    pub divided_ms: f64,
+    /// Time of a token in one process.
+    pub whole_ms: f64,
 }
 
 #[cfg(test)]
