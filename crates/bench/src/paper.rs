@@ -93,7 +93,8 @@ pub fn start(step: Duration) -> Result<(RunningModel, EngineHandle)> {
         ..SchedulerConfig::default()
     };
     let config = EngineConfig { scheduler, ..EngineConfig::default() };
-    let engine = running::start_engine(config, move || Ok(Box::new(PaperEngine { vocabulary_size, step })))?;
+    let engine =
+        running::start_engine(config, None, move || Ok(Box::new(PaperEngine { vocabulary_size, step })))?;
     Ok((running, engine))
 }
 
@@ -134,6 +135,7 @@ impl Executor for PaperEngine {
             takes_whole_prompts: false,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         }
     }
 

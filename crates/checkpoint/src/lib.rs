@@ -88,6 +88,11 @@ pub trait TensorSource: Send + Sync {
     /// All names, sorted.
     fn names(&self) -> Vec<&str>;
 
+    /// Bytes of the tensor of that name, if there is one.
+    fn n_bytes(&self, name: &str) -> Option<usize> {
+        Some(self.tensor(name)?.data.len())
+    }
+
     /// The tensor of bytes of that name, if there is one. It is not among [`Self::names`].
     fn byte_tensor(&self, _name: &str) -> Option<ByteTensor<'_>> {
         None

@@ -10,6 +10,8 @@ use throng_text::{ReasoningFormat, ToolCallFormat};
 
 /// Compute threads. More threads than cores are slow but allowed; each thread costs memory.
 pub const THREADS: RangeInclusive<usize> = 1..=1024;
+/// Processes of a divided model, in each direction; and all of them.
+pub const RANKS: RangeInclusive<usize> = 1..=throng_comm::shared::MAX_RANKS;
 /// Tokens of one sequence; the model may allow less.
 pub const SEQUENCE_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
 /// New tokens of a step; each needs activation memory.

@@ -13,6 +13,7 @@ use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
 use throng_cli::process::output::OutputError;
 use throng_cli::process::{runtime, signals};
+use throng_cli::running::ranks;
 use throng_cli::usage_error::UsageError;
 
 #[global_allocator]
@@ -20,8 +21,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let line = CommandLine::read();
-    let is_server =
-        matches!(line.command, None | Some(Command::Serve(_) | Command::Worker(_) | Command::Gateway(_)));
+    let is_server = matches!(
+        line.command,
+        None | Some(Command::Serve(_) | Command::Worker(_) | Command::Gateway(_) | Command::Rank(_))
+    );
     let filter = if is_server { "warn,throng=info" } else { "warn" };
     let ended = logging::start(filter, log_format(&line)).and_then(|()| run(line));
     logging::finish();
@@ -57,6 +60,7 @@ fn run(line: CommandLine) -> Result<()> {
         match line.command {
             None => serve::run(&line.serve).await,
             Some(Command::Serve(arguments)) => serve::run(&arguments).await,
+            Some(Command::Rank(arguments)) => ranks::follower::run(&arguments),
             Some(Command::Worker(arguments)) => worker::run(&arguments).await,
             Some(Command::Gateway(arguments)) => gateway::run(&arguments).await,
             Some(Command::Fleet(arguments)) => fleet::run(&arguments).await,

@@ -19,6 +19,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     takes_whole_prompts: false,
     takes_media: false,
     keeps_media_whole: false,
+    n_stages: 1,
 };
 
 #[test]

@@ -21,6 +21,7 @@ use crate::masks::MaskThreads;
 use crate::message::{Inbox, Message, Submission};
 use crate::outbox::{Outbox, Outlet};
 use crate::shared::Shared;
+use crate::store::StoreThreads;
 
 /// Interval of the engine thread's heartbeat, also when there is nothing to do.
 const HEARTBEAT: Nanos = Nanos::from_ms(500);
@@ -47,6 +48,8 @@ pub struct EngineThread {
     /// Thread of the executor; `None` if it could not be replaced and the engine is unhealthy.
     executor: Option<ExecutorThread>,
     masks: MaskThreads,
+    /// Threads of the store for blocks, if there is one.
+    pub store: Option<StoreThreads>,
     /// Time that was passed to the core with the newest input.
     applied_at: Timestamp,
     /// Planning times of the steps in flight, the oldest first.
@@ -82,6 +85,7 @@ impl EngineThread {
             arriving: None,
             executor: Some(executor),
             masks,
+            store: None,
             applied_at: Timestamp::default(),
             planning: VecDeque::new(),
             effects: Vec::new(),
@@ -236,6 +240,7 @@ impl EngineThread {
                 self.execute(epoch, batch);
             }
             Effect::EvaluateMasks(masks) => self.masks.evaluate(&masks),
+            Effect::OrderStore(order) => self.store.iter().for_each(|store| store.carry_out(order)),
             Effect::EndStep { record, failure } => {
                 if let Some(failure) = failure {
                     warn!(%failure, n_sequences = record.n_sequences, "a step failed");

@@ -20,11 +20,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine_thread::EngineThread;
 use crate::error::EngineError;
-use crate::executor_thread::{ExecutorThread, make_guarded};
+use crate::executor_thread::{ExecutorThread, MakeExecutor, make_guarded};
 use crate::masks::MaskThreads;
 use crate::message::{Inbox, Message, Submission};
 use crate::outbox::{Outlet, StreamLink};
 use crate::shared::Shared;
+use crate::store::{OpenStore, StoreSettings};
 use crate::stream::TokenStream;
 
 /// Silence of the engine thread after which it counts as stalled.
@@ -73,17 +74,44 @@ impl Engine {
         config: EngineConfig,
         make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
     ) -> Result<EngineHandle, EngineError> {
-        let mut make_executor = Box::new(make_executor);
-        let (executor, capacity) = make_guarded(&mut *make_executor)?;
+        Self::start_with_store(config, None, make_executor)
+    }
+
+    /// Starts an engine as [`Self::start`] does, which keeps blocks on disk too if `store` says where, and
+    /// can.
+    ///
+    /// # Errors
+    /// Errors of [`Self::start`].
+    pub fn start_with_store(
+        config: EngineConfig,
+        store: Option<StoreSettings>,
+        mut make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
+    ) -> Result<EngineHandle, EngineError> {
+        let (inbox, messages) = channel();
+        let (mut executor, mut capacity) = make_guarded(&mut make_executor)?;
+        let opened = store.and_then(|settings| OpenStore::open(&settings, &*executor, inbox.clone()));
+        let mut store = None;
+        if let Some((open, input)) = opened {
+            executor = open.around(executor)?;
+            capacity = executor.capacity();
+            // The first of all messages.
+            let _ = inbox.send(Message::Input(input));
+            store = Some(open);
+        }
+        let threads = store.as_ref().map(|store| store.threads().clone());
+        let make_executor: Box<MakeExecutor> = match store {
+            None => Box::new(make_executor),
+            Some(store) => Box::new(move || store.around(make_executor()?)),
+        };
         let shared = Arc::new(Shared::new(&config, capacity));
         let max_buffered_events = u64::from(config.max_buffered_events.max(2));
-        let (inbox, messages) = channel();
         let executor = ExecutorThread::start(executor, Epoch::default(), inbox.clone())?;
         let masks = MaskThreads::new(&config, capacity.vocabulary_size, inbox.clone());
         let core = EngineCore::new(config, capacity);
         *shared.stats() = core.stats();
         let (own, of_engine) = (inbox.clone(), Arc::clone(&shared));
-        let engine = EngineThread::new(core, make_executor, executor, of_engine, own, messages, masks);
+        let mut engine = EngineThread::new(core, make_executor, executor, of_engine, own, messages, masks);
+        engine.store = threads;
         shared.beat();
         let thread = std::thread::Builder::new().name("throng-engine".into()).spawn(move || engine.run())?;
         let stop = Arc::new(StopOnDrop(inbox.clone()));

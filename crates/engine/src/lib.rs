@@ -9,7 +9,7 @@
 //!
 //! 1. `error`, `outbox`
 //! 2. `shared`, `message`
-//! 3. `stream`, `executor_thread`, `masks`
+//! 3. `stream`, `executor_thread`, `masks`, `store`
 //! 4. `engine_thread`
 //! 5. `handle`
 #![forbid(unsafe_code)]
@@ -22,11 +22,13 @@ mod masks;
 mod message;
 mod outbox;
 mod shared;
+mod store;
 mod stream;
 
 pub use error::EngineError;
 pub use handle::{Engine, EngineHandle};
 pub use outbox::TraceSlot;
+pub use store::StoreSettings;
 pub use stream::TokenStream;
 pub use throng_core::engine::{
     Effect, EngineConfig, EngineCore, EngineFailure, EngineState, EngineStats, Epoch, FailureCounts, Input,

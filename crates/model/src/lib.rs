@@ -15,6 +15,7 @@ mod features;
 pub mod kv_cache;
 pub mod load;
 pub mod media;
+pub mod parallel;
 pub mod pooling;
 pub mod quantization;
 pub mod reference_backend;

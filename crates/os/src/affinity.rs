@@ -65,6 +65,20 @@ pub fn pin_to(core: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
+/// Keeps the calling thread, and those that it starts, on these cores; without effect where the system
+/// refuses.
+#[cfg(target_os = "linux")]
+pub fn bind_to(cores: &[usize]) {
+    let mut set = CpuSet::new();
+    cores.iter().filter(|&&core| core < CpuSet::MAX_CPU).for_each(|&core| set.set(core));
+    // A refusal, which an empty set gets too, leaves the thread where it was.
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// Keeps the calling thread on these cores; without effect here.
+#[cfg(not(target_os = "linux"))]
+pub fn bind_to(_cores: &[usize]) {}
+
 /// The cores of the machine, by number.
 #[cfg(not(target_os = "linux"))]
 fn allowed_cores() -> Vec<usize> {

@@ -273,6 +273,7 @@ fn config(replica: &Replica, load: &Load, settings: &Settings) -> ReplicaConfig 
         takes_whole_prompts: false,
         takes_media: false,
         keeps_media_whole: false,
+        n_stages: 1,
     };
     let defaults = SchedulerConfig::default();
     let scheduler = SchedulerConfig {

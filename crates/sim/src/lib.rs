@@ -33,6 +33,7 @@
 //!     takes_whole_prompts: false,
 //!     takes_media: false,
 //!     keeps_media_whole: false,
+//!     n_stages: 1,
 //! };
 //! let cost = LinearCostModel {
 //!     fixed: Duration::from_millis(8),

@@ -78,7 +78,8 @@ pub fn log_probabilities(
     logprobs
 }
 
-fn log_softmax(logits: &[f32]) -> Vec<f64> {
+/// Log-probabilities of logits.
+pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
     logits.iter().map(|&logit| f64::from(logit) - sum.ln()).collect()
 }

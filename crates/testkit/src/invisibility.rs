@@ -5,6 +5,7 @@
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed>` runs that composition alone.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -112,6 +113,7 @@ impl Composition {
         let mut clock = Rng::with_seed(self.clock_seed);
         let (mut answers, mut output) = (Answers::default(), StepOutput::default());
         let (mut now, mut n_joined) = (Timestamp::default(), 0);
+        let mut in_flight = VecDeque::new();
         loop {
             for _ in 0..self.joins_at_once.min(self.requests.len() - n_joined) {
                 let request =
@@ -120,12 +122,18 @@ impl Composition {
                 n_joined += 1;
             }
             let mut emit = |event: Event<'_>| answers.note(&event);
-            let Some(step) = scheduler.plan(now, &mut emit) else {
+            while in_flight.len() < scheduler.max_steps_in_flight() {
+                let Some(step) = scheduler.plan(now, &mut emit) else { break };
+                seen.largest_batch = seen.largest_batch.max(step.batch().sequences().len());
+                executor.submit(step.batch()).expect("the step begins");
+                in_flight.push_back(step);
+            }
+            seen.most_in_flight = seen.most_in_flight.max(in_flight.len());
+            let Some(step) = in_flight.pop_front() else {
                 assert!(scheduler.is_idle(), "nothing to do although requests wait");
                 break;
             };
-            seen.largest_batch = seen.largest_batch.max(step.batch().sequences().len());
-            executor.execute(step.batch(), &mut output).expect("the step succeeds");
+            executor.collect(step.batch(), &mut output).expect("the step succeeds");
             now = now + Nanos(clock.u64(1..self.slowest_step_ns));
             scheduler.complete(step, &output, now, &mut emit);
         }
@@ -144,10 +152,12 @@ pub struct Seen {
     pub hit_tokens: u64,
     /// Sequences of the largest batch.
     pub largest_batch: usize,
+    /// Most steps that were submitted and not collected.
+    pub most_in_flight: usize,
 }
 
 /// Requests of all kinds; a third of the prompts begins with the same 40 tokens.
-fn requests(rng: &mut Rng) -> Vec<Request> {
+pub fn requests(rng: &mut Rng) -> Vec<Request> {
     let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.u32(..VOCABULARY as u32)).collect() };
     let shared = tokens(40);
     let prompts: Vec<Vec<u32>> = (0..N_REQUESTS)
@@ -194,18 +204,31 @@ pub fn check(
     n_requests: usize,
     seen: &mut Seen,
 ) {
+    check_requests(name, make, &requests(&mut Rng::with_seed(7))[..n_requests], seeds, seen);
+}
+
+/// The same for these requests.
+///
+/// # Panics
+/// When an answer in a composition differs from that of the request alone.
+pub fn check_requests(
+    name: &str,
+    make: impl Fn(usize) -> Box<dyn Executor>,
+    requests: &[Request],
+    seeds: Range<u64>,
+    seen: &mut Seen,
+) {
     let mut executors = [make(1), make(2)];
-    let requests = requests(&mut Rng::with_seed(7));
     let alone: Vec<Answers> =
-        (0..n_requests).map(|i| Composition::alone(i).run(&mut *executors[0], &requests, seen)).collect();
+        (0..requests.len()).map(|i| Composition::alone(i).run(&mut *executors[0], requests, seen)).collect();
     let only = std::env::var("THRONG_SEED").ok().map(|seed| seed.parse::<u64>().expect("a seed"));
     let seeds = only.map_or(seeds, |seed| seed..seed + 1);
     for seed in seeds.clone() {
         let mut rng = Rng::with_seed(seed);
         let executor = &mut *executors[rng.usize(..2)];
         let mut composition = Composition::random(&mut rng);
-        composition.requests.iter_mut().for_each(|request| *request %= n_requests);
-        let answers = composition.run(executor, &requests, seen);
+        composition.requests.iter_mut().for_each(|request| *request %= requests.len());
+        let answers = composition.run(executor, requests, seen);
         for (i, &request) in composition.requests.iter().enumerate() {
             assert!(
                 answers.renamed(i, i) == alone[request].renamed(0, i),

@@ -6,7 +6,7 @@ use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId};
 use throng_core::scheduling::batch::{
     BLOCK_TOKENS, BlockId, ChosenToken, MemorySlot, NewSequence, ScheduledBatch, StateShare, StepOutput,
 };
-use throng_core::scheduling::executor::Executor;
+use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;
 
@@ -114,12 +114,21 @@ impl OneSequence {
     }
 
     fn step(&mut self, executor: &mut dyn Executor, n_new: usize) {
+        self.try_step(executor, n_new).expect("the step succeeds");
+    }
+
+    /// Computes the next tokens.
+    ///
+    /// # Errors
+    /// When the step fails.
+    pub fn try_step(&mut self, executor: &mut dyn Executor, n_new: usize) -> Result<(), ExecutorError> {
         let end = self.n_computed + n_new;
         self.fill_batch(executor, n_new);
-        executor.execute(&self.batch, &mut self.step).expect("the step succeeds");
+        executor.execute(&self.batch, &mut self.step)?;
         assert_eq!(self.step.error(0), None);
         self.n_computed = end;
         self.tokens.extend(self.step.sampled(0).map(|report| report.chosen.token));
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-core", &[]),
     ("throng-os", &[]),
     ("throng-kernels", &["throng-os"]),
+    ("throng-comm", &["throng-os"]),
     ("throng-text", &[]),
     ("throng-images", &[]),
     ("throng-store", &[]),
@@ -22,7 +23,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-plan", &["throng-core", "throng-sim"]),
     ("throng-checkpoint", &["throng-kernels", "throng-os"]),
     ("throng-arch", &["throng-checkpoint", "throng-kernels"]),
-    ("throng-model", &["throng-arch", "throng-checkpoint", "throng-core", "throng-kernels", "throng-os"]),
+    (
+        "throng-model",
+        &["throng-arch", "throng-checkpoint", "throng-comm", "throng-core", "throng-kernels", "throng-os"],
+    ),
     ("throng-wire", &["throng-core", "throng-text"]),
     ("throng-api", &["throng-core", "throng-text"]),
     (
@@ -61,6 +65,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "throng-cli",
         &[
             "throng-checkpoint",
+            "throng-comm",
             "throng-core",
             "throng-os",
             "throng-kernels",

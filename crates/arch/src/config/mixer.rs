@@ -17,6 +17,8 @@ pub enum Mixer {
     ShortConv {
         /// Number of tokens, the token itself included.
         kernel: usize,
+        /// Number of channels; `None`: as many as the residual stream is wide.
+        n_channels: Option<usize>,
     },
     /// A gated delta net.
     GatedDelta(DeltaShape),
@@ -49,8 +51,9 @@ impl Mixer {
     pub fn state(&self, hidden: usize) -> Option<StateLayerShape> {
         match *self {
             Self::Attention(_) | Self::Latent(_) | Self::None => None,
-            Self::ShortConv { kernel } => {
-                Some(StateLayerShape { n_channels: hidden, kernel, ..StateLayerShape::default() })
+            Self::ShortConv { kernel, n_channels } => {
+                let n_channels = n_channels.unwrap_or(hidden);
+                Some(StateLayerShape { n_channels, kernel, ..StateLayerShape::default() })
             }
             Self::GatedDelta(shape) => Some(StateLayerShape {
                 n_channels: shape.n_channels(),
@@ -77,7 +80,10 @@ impl Mixer {
     pub fn recurrent_widths(&self, hidden: usize) -> Option<(usize, usize)> {
         match *self {
             Self::Attention(_) | Self::Latent(_) | Self::None => None,
-            Self::ShortConv { .. } => Some((3 * hidden, hidden)),
+            Self::ShortConv { n_channels, .. } => {
+                let n_channels = n_channels.unwrap_or(hidden);
+                Some((3 * n_channels, n_channels))
+            }
             Self::GatedDelta(shape) => Some((shape.input_width(), shape.value_width())),
             Self::StateSpace(shape) | Self::Hybrid(HybridConfig { state_space: shape, .. }) => {
                 Some((shape.input_width(), shape.width()))

@@ -16,7 +16,7 @@ pub use mixer::{
 };
 pub use relative::{RelativeKind, RelativePositions};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
-pub use shard::ShardError;
+pub use shard::{HeadSplit, LayerSplit, ShardBlocks, ShardError, Split};
 pub use stage::{Stage, StageError};
 
 /// A transformer: a decoder, or an encoder, whose tokens see each other in both directions.
@@ -85,6 +85,8 @@ pub struct DecoderConfig {
     pub tied_embeddings: bool,
     /// The layers.
     pub layers: Vec<LayerConfig>,
+    /// Which part of a divided decoder this is; `None`: all of it.
+    pub split: Option<Split>,
 }
 
 /// Embeddings that an encoder adds to those of tokens before it norms them (arXiv:1810.04805).
@@ -140,6 +142,7 @@ impl DecoderConfig {
             joins_pictures: false,
             tied_embeddings: false,
             layers: Vec::new(),
+            split: None,
         }
     }
 

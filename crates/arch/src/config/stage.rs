@@ -81,6 +81,45 @@ impl Stage {
         (0..n_stages).map(stage).collect()
     }
 
+    /// The stages of a pipeline of `n_stages`, as equal in weight as whole layers allow. `weights` are those of
+    /// the embedding, of each layer, and of the head.
+    ///
+    /// # Errors
+    /// Errors of [`Self::split`].
+    pub fn split_by(
+        config: &DecoderConfig,
+        weights: &[u64],
+        n_stages: usize,
+    ) -> Result<Vec<Self>, StageError> {
+        let n_layers = config.layers.len();
+        if n_stages == 0 || n_stages > n_layers {
+            return Err(StageError::Stages { n_stages, n_layers });
+        }
+        // Weight up to the end of each layer, the head with the last one.
+        let mut sum = weights.first().copied().unwrap_or(0);
+        let mut up_to: Vec<u64> = Vec::with_capacity(n_layers);
+        for layer_idx in 0..n_layers {
+            sum += weights.get(layer_idx + 1).copied().unwrap_or(0);
+            up_to.push(sum);
+        }
+        let all = sum + weights.get(n_layers + 1).copied().unwrap_or(0);
+        let mut bounds = vec![0];
+        for stage_idx in 1..n_stages {
+            let ideal = all / n_stages as u64 * stage_idx as u64;
+            // At least one layer for this stage, and for each one after it.
+            let (least, most) = (bounds[stage_idx - 1] + 1, n_layers - (n_stages - stage_idx));
+            let distance = |end: &usize| up_to[end - 1].abs_diff(ideal);
+            bounds.push((least..=most).min_by_key(distance).unwrap_or(least));
+        }
+        bounds.push(n_layers);
+        let stage = |stage_idx: usize| {
+            let layers = bounds[stage_idx]..bounds[stage_idx + 1];
+            let stage = Self { embeds: stage_idx == 0, layers, has_head: stage_idx + 1 == n_stages };
+            stage.check(config).map(|()| stage)
+        };
+        (0..n_stages).map(stage).collect()
+    }
+
     /// Checks that the decoder has such a stage.
     ///
     /// # Errors

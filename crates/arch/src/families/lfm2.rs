@@ -124,7 +124,7 @@ fn lfm2(hf: &HfConfig, family: &'static str, width: usize) -> Result<DecoderConf
         layer.feed_forward = FeedForward::Dense { width };
         match layer.attention_mut().filter(|_| attends) {
             Some(attention) => attention.qk_norm = QkNorm::PerHead,
-            None => layer.mixer = Mixer::ShortConv { kernel },
+            None => layer.mixer = Mixer::ShortConv { kernel, n_channels: None },
         }
     }
     Ok(config)
@@ -158,7 +158,7 @@ fn from_gguf(gguf: &GgufConfig<'_>, family: &'static str) -> Result<DecoderConfi
         let has_attention = gguf.has_tensor(&format!("blk.{layer_idx}.attn_q.weight"));
         match layer.attention_mut().filter(|_| has_attention) {
             Some(attention) => attention.qk_norm = QkNorm::PerHead,
-            None => layer.mixer = Mixer::ShortConv { kernel },
+            None => layer.mixer = Mixer::ShortConv { kernel, n_channels: None },
         }
     }
     Ok(config)

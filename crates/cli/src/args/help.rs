@@ -87,8 +87,18 @@ const GROUPS: &[Group] = &[
     },
     Group {
         heading: "Memory and speed",
-        common: &["device", "threads", "kv_cache_dtype", "kv_cache_memory", "draft_model"],
-        further: &["no_enable_prefix_caching", "speculative_config", "no_speculation", "reference", "isa"],
+        common: &["device", "threads", "kv_cache_dtype", "kv_cache_memory", "kv_offload_dir", "draft_model"],
+        further: &[
+            "kv_offload_bytes",
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "force",
+            "no_enable_prefix_caching",
+            "speculative_config",
+            "no_speculation",
+            "reference",
+            "isa",
+        ],
     },
     Group { heading: "Adapters", common: &["lora_modules"], further: &["allow_runtime_lora_updating"] },
     Group {
@@ -190,6 +200,7 @@ fn defaults() -> Vec<(&'static str, String)> {
         ("threads", "physical cores".to_owned()),
         ("kv_cache_dtype", "auto".to_owned()),
         ("kv_cache_memory", "40 % of free memory".to_owned()),
+        ("kv_offload_bytes", "10GiB".to_owned()),
         ("generation_config", "auto".to_owned()),
         ("served_model_name", "the model's own name".to_owned()),
         ("tool_call_parser", "found in the chat template".to_owned()),

@@ -15,6 +15,8 @@ mod measuring;
 mod model_length;
 mod network;
 mod observability;
+mod rank;
+mod rank_count;
 mod recommended;
 mod terminal;
 mod values;
@@ -34,8 +36,9 @@ use crate::bounds::{self, within};
 use crate::speculation::{self, SpeculationSection};
 
 use model_length::parse_model_length;
+use rank_count::parse_rank_count;
 use recommended::parse_recommended;
-use values::{model_place, parse_bytes, parse_isa, parse_variables};
+use values::{model_place, parse_bytes, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use batch::BatchArgs;
@@ -61,9 +64,11 @@ pub use measuring::{
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
+pub use rank::RankArgs;
+pub use rank_count::RankCount;
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
-pub use values::{LogFormat, Variables, bytes_of, check_variables};
+pub use values::{LogFormat, Variables, bytes_of, check_variables, parse_isa};
 pub use words::is_path;
 
 /// Serve large language models to many users from the hardware you have.
@@ -130,6 +135,9 @@ fn takes_underscores(command: clap::Command) -> clap::Command {
 pub enum Command {
     /// Answer OpenAI-compatible requests, with a chat page at /
     Serve(Box<ServeArgs>),
+    /// Compute a part of a model for a server, which starts this by itself
+    #[command(hide = true)]
+    Rank(RankArgs),
     /// Compute for gateways: an engine behind an internal listener
     Worker(Box<WorkerArgs>),
     /// Answer as serve does, with the models of workers
@@ -229,6 +237,15 @@ pub struct ModelArgs {
     /// Worker threads
     #[arg(long, short_alias = 't', value_name = "N", value_parser = within(bounds::THREADS))]
     pub threads: Option<usize>,
+    /// Processes that share each layer of the model, or auto: one for each NUMA node
+    #[arg(long, value_name = "N", value_parser = parse_rank_count)]
+    pub tensor_parallel_size: Option<RankCount>,
+    /// Processes, or groups of them, that have some of the layers each
+    #[arg(long, value_name = "N", value_parser = within(bounds::RANKS))]
+    pub pipeline_parallel_size: Option<usize>,
+    /// Divide the model although that is expected to be slower than one process
+    #[arg(long)]
+    pub force: bool,
     /// Quantize a model in F32, F16 or BF16 while it is loaded
     #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
     pub quantize: Option<Quantization>,
@@ -242,6 +259,12 @@ pub struct ModelArgs {
     /// Memory for keys and values, for example 4GiB
     #[arg(long, visible_alias = "kv-cache-memory-bytes", value_name = "BYTES", value_parser = parse_bytes)]
     pub kv_cache_memory: Option<u64>,
+    /// Keep keys and values that leave the memory in this folder, also for the next start
+    #[arg(long, value_name = "DIR")]
+    pub kv_offload_dir: Option<PathBuf>,
+    /// Maximum size of what --kv-offload-dir keeps, for example 50GiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "kv_offload_dir")]
+    pub kv_offload_bytes: Option<u64>,
     /// Maximum new tokens computed in one step
     #[arg(long, value_name = "TOKENS", value_parser = within(bounds::STEP_TOKENS))]
     pub max_num_batched_tokens: Option<u32>,

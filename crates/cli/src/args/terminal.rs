@@ -6,7 +6,7 @@ use super::ModelArgs;
 use crate::bounds::{self, within};
 
 /// Flags that determine how a model is loaded; a running server's model is already loaded.
-const OF_LOADING: [&str; 8] = [
+const OF_LOADING: [&str; 9] = [
     "revision",
     "tokenizer",
     "max_model_len",
@@ -14,6 +14,7 @@ const OF_LOADING: [&str; 8] = [
     "quantize",
     "kv_cache_dtype",
     "kv_cache_memory",
+    "kv_offload_dir",
     "chat_template",
 ];
 
@@ -48,6 +49,7 @@ impl ChatArgs {
             || model.quantize.is_some()
             || model.kv_cache_dtype.is_some()
             || model.kv_cache_memory.is_some()
+            || model.kv_offload_dir.is_some()
             || model.chat_template.is_some()
             || model.draft_model.is_some()
             || model.device.is_some()

@@ -7,7 +7,6 @@ pub mod chat;
 pub mod config;
 pub mod devices;
 pub mod explain;
-mod fingerprint;
 pub mod fleet;
 pub mod gateway;
 pub mod generate;

@@ -9,7 +9,6 @@ use throng_model::VocabularySource;
 use throng_text::ChatTemplate;
 use throng_wire::{ArtifactKind, Description, Versions, Vocabulary};
 
-use super::fingerprint::fingerprint;
 use super::serve::{adapters, listen, load, served_model, told_to_end};
 use crate::args::WorkerArgs;
 use crate::config::{ModelSection, Settings};
@@ -19,7 +18,7 @@ use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
 use crate::process::signals::Signals;
 use crate::process::systemd;
-use crate::running::{self, RunningModel, images};
+use crate::running::{RunningModel, images};
 use crate::text_file;
 use crate::vocabulary;
 
@@ -94,8 +93,7 @@ pub fn worker_model(
     section: &ModelSection,
     adapters: AdapterSettings,
 ) -> Result<WorkerModel> {
-    let isa = running::isa(section);
-    let fingerprint = fingerprint(&running, isa);
+    let fingerprint = running.fingerprint(section);
     let context_tokens = running.model.config.max_sequence_tokens as u64;
     let artifacts = artifacts(&running, section)?;
     let engine = running.engine.clone();

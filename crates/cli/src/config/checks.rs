@@ -8,7 +8,7 @@ use throng_gateway::{GatewayConfig, TokenConfig};
 use throng_tools::{LimitsConfig, ToolsConfig};
 
 use super::{EngineSection, ModelSection, Settings, on_demand};
-use crate::args::{check_variables, is_path};
+use crate::args::{RankCount, check_variables, is_path};
 use crate::bounds;
 use crate::source::BUILT_IN;
 
@@ -76,7 +76,13 @@ fn tokens(section: &TokenConfig, faults: &mut Faults) {
 
 fn model(section: &ModelSection, faults: &mut Faults) {
     faults.chosen("model.kv_cache_memory_bytes", section.kv_cache_memory_bytes, bounds::KV_CACHE_BYTES);
+    faults.chosen("model.kv_offload_bytes", section.kv_offload_bytes, bounds::KV_CACHE_BYTES);
     faults.chosen("model.n_threads", section.n_threads, bounds::THREADS);
+    faults.chosen("model.pipeline_parallel_size", section.pipeline_parallel_size, bounds::RANKS);
+    if let Some(RankCount::Ranks(n_ranks)) = section.tensor_parallel_size {
+        let n_stages = section.pipeline_parallel_size.unwrap_or(1);
+        faults.number("processes of the model", n_ranks.saturating_mul(n_stages), bounds::RANKS);
+    }
     let recommended = section.override_generation_config.check();
     faults.add(recommended.map_err(|fault| format!("model.override_generation_config: {fault}")));
     let variables = check_variables(&section.default_chat_template_kwargs);

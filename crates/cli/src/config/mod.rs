@@ -30,7 +30,7 @@ use throng_kernels::Isa;
 
 use crate::args::{
     self, DeviceChoice, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs,
-    ObservabilityArgs, Profile, RecommendedSampling, ServeArgs, Variables,
+    ObservabilityArgs, Profile, RankCount, RecommendedSampling, ServeArgs, Variables,
 };
 use crate::speculation::SpeculationSection;
 use crate::text_file;
@@ -78,8 +78,18 @@ pub struct ModelSection {
     pub kv_cache_dtype: KvDtype,
     /// Bytes of the KV cache.
     pub kv_cache_memory_bytes: Option<u64>,
+    /// Folder that keeps keys and values that leave the memory.
+    pub kv_offload_dir: Option<PathBuf>,
+    /// Maximum bytes of what it keeps of one model.
+    pub kv_offload_bytes: Option<u64>,
     /// Number of worker threads.
     pub n_threads: Option<usize>,
+    /// Processes that share each layer.
+    pub tensor_parallel_size: Option<RankCount>,
+    /// Stages of layers, each in processes of its own.
+    pub pipeline_parallel_size: Option<usize>,
+    /// Whether to divide the model although that is expected to be slower than one process.
+    pub force: bool,
     /// File of a chat template that replaces the model's own.
     pub chat_template: Option<PathBuf>,
     /// Format of the model's tool calls; `None`: detected from its chat template.
@@ -216,7 +226,12 @@ impl ModelSection {
         overlay(&mut self.quantize, &flags.quantize);
         overlay(&mut self.quantize_cache, &flags.quantize_cache);
         overlay(&mut self.kv_cache_memory_bytes, &flags.kv_cache_memory);
+        overlay(&mut self.kv_offload_dir, &flags.kv_offload_dir);
+        overlay(&mut self.kv_offload_bytes, &flags.kv_offload_bytes);
         overlay(&mut self.n_threads, &flags.threads);
+        overlay(&mut self.tensor_parallel_size, &flags.tensor_parallel_size);
+        overlay(&mut self.pipeline_parallel_size, &flags.pipeline_parallel_size);
+        self.force |= flags.force;
         overlay(&mut self.chat_template, &flags.chat_template);
         self.kv_cache_dtype = flags.kv_cache_dtype.unwrap_or(self.kv_cache_dtype);
         self.device = flags.device.unwrap_or(self.device);
@@ -264,6 +279,7 @@ impl EngineSection {
             speculation: self.speculation.scheduler_method(),
             prompt_lookup_min: self.speculation.prompt_lookup_min.unwrap_or(default.prompt_lookup_min),
             prefix_caching: self.prefix_caching.unwrap_or(default.prefix_caching),
+            eviction: default.eviction,
             policy: match self.scheduling_policy {
                 None => default.policy,
                 Some(args::SchedulingPolicy::Fcfs) => SchedulingPolicy::Fcfs,

@@ -97,12 +97,12 @@ impl Compute {
     /// Copies the weights to where they are computed with.
     pub(super) fn prepare(
         &self,
-        section: &ModelSection,
+        n_threads: usize,
         model: &LoadedModel,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<(), LoadError> {
         match self {
-            Self::Host(kind) => model.prepare(*kind, n_threads(section), progress),
+            Self::Host(kind) => model.prepare(*kind, n_threads, progress),
             Self::Device(device) => device.prepare(model, progress),
         }
     }

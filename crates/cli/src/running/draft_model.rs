@@ -17,8 +17,9 @@ use crate::config::ModelSection;
 use crate::source::{HubPlace, ModelSource};
 use crate::vocabulary;
 
+use super::ranks::Ranks;
 use super::sizes::kv_block_bytes;
-use super::{Compute, kv_dtype, open, prepare};
+use super::{Compute, kv_dtype, n_threads, open, prepare};
 
 /// Maximum difference in size between vocabularies of one tokenizer, due to unused tokens at the end (as in
 /// llama.cpp).
@@ -43,6 +44,11 @@ enum Drafter {
 pub type WrapDraft = dyn Fn(Option<Box<dyn Executor>>) -> Option<Box<dyn Executor>> + Send;
 
 impl DraftModel {
+    /// Whether it is a head, which reads what the model computes.
+    pub fn is_head(&self) -> bool {
+        matches!(self.drafter, Drafter::Head(_))
+    }
+
     /// Finds and loads the draft model `name` of `model`, or the EAGLE-3 head if its files are one. With
     /// `asks_head` they must be.
     ///
@@ -78,17 +84,12 @@ impl DraftModel {
                     bail!("the recurrent layers of {} cannot take rejected drafts back", model.name);
                 }
             }
-            prepare(&own, &draft_model, &Compute::choose(&own)?, &mut |_| {})?;
+            prepare(n_threads(&own), &draft_model, &Compute::choose(&own)?, &mut |_| {})?;
             let kv_dtype = kv_dtype(&own, &draft_model);
             let block_bytes = kv_block_bytes(&draft_model, kv_dtype)?;
             Ok(Self { drafter: Drafter::Model(Arc::new(draft_model)), kv_dtype, block_bytes })
         };
         load().with_context(|| format!("the draft model {name}"))
-    }
-
-    /// Whether it is an EAGLE-3 head.
-    pub fn is_head(&self) -> bool {
-        matches!(self.drafter, Drafter::Head(_))
     }
 
     /// The EAGLE-3 head in these files; `None` if they are another kind of model.
@@ -108,8 +109,9 @@ impl DraftModel {
     }
 }
 
-/// An executor of `model` with its draft model, if any, which computes on the processor; `wrap` may replace
-/// the draft model's executor.
+/// An executor of `model` with its draft model, if any; `wrap` may replace the draft model's executor. A
+/// divided model runs on `ranks`, its draft model on the first of them; beside a model on a GPU the draft
+/// model computes on the processor.
 ///
 /// # Errors
 /// When memory does not suffice.
@@ -118,13 +120,21 @@ pub fn executor(
     draft_model: Option<&DraftModel>,
     options: &RunnerOptions,
     wrap: &WrapDraft,
+    ranks: Option<&mut Ranks>,
 ) -> Result<Box<dyn Executor>, ExecutorError> {
     let failed = |error: throng_model::load::LoadError| ExecutorError::Device(error.to_string());
+    if let Some(ranks) = &ranks {
+        ranks.bind();
+    }
     let threads = options.threads();
+    let target = || match ranks {
+        None => compute.executor(model, &threads, options).map_err(failed),
+        Some(ranks) => ranks.executor(model, &threads, options),
+    };
     let (runner, draft_runner, is_head) = match draft_model.map(|draft| (&draft.drafter, draft.kv_dtype)) {
-        None => (compute.executor(model, &threads, options).map_err(failed)?, None, false),
+        None => (target()?, None, false),
         Some((Drafter::Model(draft_model), kv_dtype)) => {
-            let runner = compute.executor(model, &threads, options).map_err(failed)?;
+            let runner = target()?;
             let limits = RunnerLimits { kv_dtype, ..options.limits };
             let of_draft = draft_model.runner_on(&threads, &RunnerOptions { limits, ..*options });
             (runner, Some(of_draft.map_err(failed)?), false)

@@ -3,8 +3,10 @@
 
 mod compute;
 mod draft_model;
+mod fingerprint;
 pub mod images;
 pub mod probe;
+pub mod ranks;
 mod sizes;
 
 use std::panic::resume_unwind;
@@ -18,7 +20,7 @@ use throng_core::engine::recording::RecordedEngine;
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_core::scheduling::scheduler::SchedulerConfig;
-use throng_engine::{Engine, EngineConfig, EngineError, EngineHandle};
+use throng_engine::{Engine, EngineConfig, EngineError, EngineHandle, StoreSettings};
 use throng_kernels::Isa;
 use throng_model::decoder::weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
@@ -38,7 +40,12 @@ use crate::vocabulary;
 pub use compute::Compute;
 use draft_model::DraftModel;
 pub use draft_model::WrapDraft;
-use sizes::sizes;
+use fingerprint::fingerprint;
+use ranks::{Division, RankProcesses, Ranks};
+use sizes::{Elsewhere, sizes};
+
+/// Bytes of keys and values that a folder keeps of one model, unless the settings say otherwise.
+const KV_OFFLOAD_BYTES: u64 = 10 << 30;
 
 /// A running model.
 pub struct RunningModel {
@@ -131,7 +138,7 @@ pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel
     }
     let compute = Compute::Host(BackendKind::Cpu);
     let free = compute.available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
-    sizes(section, &engine.scheduler_of(model), (model, 0), (&compute, free)).map(drop)
+    sizes(section, &engine.scheduler_of(model), (model, Elsewhere::default()), (&compute, free)).map(drop)
 }
 
 /// Loads a model and starts an engine on it.
@@ -168,14 +175,29 @@ pub fn start_with(
     // An early read, so that an error is reported before the model is loaded.
     let chosen_template = chosen_chat_template(section)?;
     let (source, model) = open(section)?;
+    let division = Division::of(section, engine, &source)?;
+    if division.is_some() && section.device != DeviceChoice::Cpu {
+        bail!("--device {}: a divided model computes on processors", section.device);
+    }
     let compute = Compute::choose(section)?;
     let section = &compute.settled(section);
+    let (model, processes) = divided(division.as_ref(), model)?;
+    let n_threads = division.as_ref().map_or_else(|| n_threads(section), Division::n_threads);
+    let mut own_bytes = 0;
     // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());
         let tokenizer =
             thread.spawn_scoped(scope, || tokenizer(section, &model)).context("cannot start a thread")?;
-        prepare(section, &model, &compute, report)?;
+        let mut note = |progress: LoadProgress| {
+            own_bytes = progress.done_bytes;
+            report(progress);
+        };
+        let mut load = || prepare(n_threads, &model, &compute, &mut note);
+        match &division {
+            None => load(),
+            Some(division) => division.on_own_cores(load),
+        }?;
         let loaded = started.elapsed();
         anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
     })?;
@@ -195,22 +217,43 @@ pub fn start_with(
         None => None,
     };
     let scheduler = engine.scheduler_of(&model);
-    let draft_block_bytes = draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
+    let mut elsewhere = Elsewhere::default();
+    elsewhere.block_bytes += draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
+    let mut ranks = match division.zip(processes) {
+        None => None,
+        Some((division, mut processes)) => {
+            if draft_model.as_ref().is_some_and(DraftModel::is_head) {
+                bail!(
+                    "an EAGLE-3 head reads what a whole model computes: it cannot be used with a divided one"
+                );
+            }
+            processes.wait_until_loaded()?;
+            tracing::info!("{}", division.describe());
+            division.check_speed(&mut processes, &model, own_bytes)?;
+            elsewhere.add(&processes, kv_dtype(section, &model))?;
+            Some(Ranks::new(division, processes))
+        }
+    };
     let available_bytes = compute.available_bytes();
-    let sizes = sizes(section, &scheduler, (&model, draft_block_bytes), (&compute, available_bytes))?;
-    let options =
-        RunnerOptions { backend: compute.host(), n_threads: n_threads(section), limits: sizes.limits };
+    let sizes = sizes(section, &scheduler, (&model, elsewhere), (&compute, available_bytes))?;
+    let options = RunnerOptions { backend: compute.host(), n_threads, limits: sizes.limits };
+    let names = match section.served_names.as_slice() {
+        [] => source.names(&model.name),
+        names => names.to_vec(),
+    };
+    let store = if ranks.is_some() { None } else { block_store((section, &compute), &model, &names)? };
+    if ranks.is_some() && section.kv_offload_dir.is_some() {
+        tracing::warn!("a divided model has its keys and values in several processes: none are kept on disk");
+    }
     let model = Arc::new(model);
     let (shared, on) = (Arc::clone(&model), compute.clone());
     let config = engine_config(engine, scheduler);
-    let handle = start_engine(config.clone(), move || {
-        draft_model::executor((&shared, &on), draft_model.as_ref(), &options, &*wrap_draft)
+    let handle = start_engine(config.clone(), store, move || {
+        let ranks = ranks.as_mut();
+        draft_model::executor((&shared, &on), draft_model.as_ref(), &options, &*wrap_draft, ranks)
     })?;
     Ok(RunningModel {
-        names: match section.served_names.as_slice() {
-            [] => source.names(&model.name),
-            names => names.to_vec(),
-        },
+        names,
         notice: matches!(source, ModelSource::BuiltIn(_)).then_some(STARTER_NOTICE),
         tokenizer,
         chat_template: chat_template.map(Arc::new),
@@ -234,6 +277,11 @@ impl RunningModel {
         let recording = Recording::start(path, Some(self.recorded_engine.clone()))?;
         self.engine.observe(Arc::new(recording));
         Ok(())
+    }
+
+    /// A digest that is equal for processes with bit-identical answers.
+    pub fn fingerprint(&self, section: &ModelSection) -> String {
+        fingerprint(&self.model, self.kv_dtype, &self.compute.fingerprint(isa(section)))
     }
 
     /// Tokens that end an answer: those in the model's files, and those with a known spelling in its
@@ -284,9 +332,16 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
     )
 }
 
+/// The part of the model that this process has, and the other processes.
+fn divided(division: Option<&Division>, model: LoadedModel) -> Result<(LoadedModel, Option<RankProcesses>)> {
+    let Some(division) = division else { return Ok((model, None)) };
+    let model = model.part(division.grid().part(0))?;
+    Ok((model, Some(division.start()?)))
+}
+
 /// Prepares the weights, with a progress bar on the terminal.
 fn prepare(
-    section: &ModelSection,
+    n_threads: usize,
     model: &LoadedModel,
     compute: &Compute,
     report: &mut dyn FnMut(LoadProgress),
@@ -295,7 +350,7 @@ fn prepare(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    compute.prepare(section, model, &mut |progress: LoadProgress| {
+    compute.prepare(n_threads, model, &mut |progress: LoadProgress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
         report(progress);
@@ -384,6 +439,37 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
     }
 }
 
+/// Settings of the store for keys and values, if one is configured. The model then knows its fingerprint.
+fn block_store(
+    (section, compute): (&ModelSection, &Compute),
+    model: &LoadedModel,
+    names: &[String],
+) -> Result<Option<StoreSettings>> {
+    let Some(folder) = &section.kv_offload_dir else { return Ok(None) };
+    let on = compute.fingerprint(isa(section));
+    model.set_fingerprint(fingerprint(model, kv_dtype(section, model), &on).into());
+    // The fingerprint reads samples of the weights; their files tell of every change.
+    let mut identity = written_at(&std::env::current_exe()?);
+    identity += &written_at(&model.path);
+    if let Ok(entries) = std::fs::read_dir(&model.path) {
+        let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.sort();
+        files.iter().for_each(|file| identity += &written_at(file));
+    }
+    Ok(Some(StoreSettings {
+        folder: folder.clone(),
+        name: names.first().cloned().unwrap_or_default(),
+        max_bytes: section.kv_offload_bytes.unwrap_or(KV_OFFLOAD_BYTES),
+        identity,
+    }))
+}
+
+/// The length of a file and the time at which it was written.
+fn written_at(path: &Path) -> String {
+    let Ok(found) = std::fs::metadata(path) else { return String::new() };
+    format!("{} {:?}\n", found.len(), found.modified().ok())
+}
+
 /// Starts an engine whose threads get the CPU soon after they are woken: they pass tokens on within
 /// microseconds, while other threads compute.
 ///
@@ -391,6 +477,7 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
 /// Errors of [`Engine::start`].
 pub fn start_engine(
     config: EngineConfig,
+    store: Option<StoreSettings>,
     mut make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
 ) -> Result<EngineHandle, EngineError> {
     // The engine's threads inherit the setting from this thread. It is set last, as the executor's first
@@ -400,6 +487,6 @@ pub fn start_engine(
         throng_os::priority::set_latency_slice();
         made
     };
-    let starting = std::thread::spawn(move || Engine::start(config, make_executor));
+    let starting = std::thread::spawn(move || Engine::start_with_store(config, store, make_executor));
     starting.join().unwrap_or_else(|panic| resume_unwind(panic))
 }

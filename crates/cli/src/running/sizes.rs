@@ -6,8 +6,8 @@ use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::LoadedModel;
 use throng_model::runner::RunnerLimits;
-use throng_model::state_cache::StateLayout;
 
+use super::ranks::RankProcesses;
 use super::{Compute, kv_dtype};
 use crate::args::ModelLength;
 use crate::config::{EngineSection, ModelSection};
@@ -53,6 +53,24 @@ impl EngineSection {
     }
 }
 
+/// Memory of this host that blocks and states take besides: in a draft model, in other processes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Elsewhere {
+    /// Bytes for each block of keys and values.
+    pub(super) block_bytes: u64,
+    /// Bytes for each slot of recurrent state.
+    pub(super) state_bytes: u64,
+}
+
+impl Elsewhere {
+    /// Adds what the other processes of a divided model take.
+    pub(super) fn add(&mut self, processes: &RankProcesses, dtype: KvDtype) -> Result<()> {
+        self.block_bytes += processes.block_bytes(dtype).context("the KV block is too large")?;
+        self.state_bytes += processes.state_bytes();
+        Ok(())
+    }
+}
+
 /// Size of a runner.
 pub(super) struct Sizes {
     pub(super) limits: RunnerLimits,
@@ -62,18 +80,18 @@ pub(super) struct Sizes {
 pub(super) fn sizes(
     section: &ModelSection,
     scheduler: &SchedulerConfig,
-    (model, draft_block_bytes): (&LoadedModel, u64),
+    (model, elsewhere): (&LoadedModel, Elsewhere),
     (compute, available_bytes): (&Compute, Option<u64>),
 ) -> Result<Sizes> {
     let kv_dtype = kv_dtype(section, model);
     // A block has as many tokens in the draft model as in the model.
-    let block_bytes = kv_block_bytes(model, kv_dtype)? + draft_block_bytes;
+    let block_bytes = kv_block_bytes(model, kv_dtype)? + elsewhere.block_bytes;
+    let state_bytes = model.state_bytes().context("the recurrent state is too large")? as u64;
     let budget = KvBudget {
         asked_bytes: section.kv_cache_memory_bytes,
         available_bytes,
         block_bytes,
-        state_bytes: StateLayout::new(&model.config, 1).bytes().context("the recurrent state is too large")?
-            as u64,
+        state_bytes: state_bytes + elsewhere.state_bytes,
         max_sequence_tokens: max_sequence_tokens(section, model)?,
         max_rows: scheduler.max_batch_sequences,
     };

@@ -54,7 +54,7 @@ fn flags_out_of_their_range() {
     assert!(refused(&["--served-model-name", &long], |_| {}).contains("1 to 256 bytes"));
     assert!(refused(&["--served-model-name", "a", "b", "a"], |_| {}).contains("\"a\" is given twice"));
     assert!(
-        refused(&["--tensor-parallel-size", "0"], |_| {}).contains("is not supported (only 1 is accepted)")
+        refused(&["--data-parallel-size", "0"], |_| {}).contains("is not supported (only 1 is accepted)")
     );
 }
 
@@ -72,9 +72,10 @@ fn words_that_could_be_taken_for_another_model() {
         (&["serve", "--config", &config], "no model is named that could be served as \"mine\""),
         (&["serve", "--api-key", "first", "second-key"], "separated by commas: --api-key KEY1,KEY2"),
         (&["serve", "throng-starter", "--api-key", "first", "second-key"], "separated by commas"),
-        (&["serve", "-pp", "2"], "--pipeline-parallel-size is not supported (only 1 is accepted)"),
-        (&["serve", "-tp=2"], "--tensor-parallel-size is not supported (only 1 is accepted)"),
-        (&["serve", "-pp", "x"], "--pipeline-parallel-size is not supported (only 1 is accepted)"),
+        (&["serve", "-dp", "2"], "--data-parallel-size is not supported (only 1 is accepted)"),
+        (&["serve", "-tp=0"], "must be a number from 1 to 32, or auto"),
+        (&["serve", "-tp", "8", "-pp", "8"], "processes of the model = 64: "),
+        (&["serve", "-pp", "x"], "--pipeline-parallel-size"),
         (&["go"], "\"go\" is neither a command (serve, worker,"),
         (&["serv", "org/name"], "tip: Did you mean serve?"),
         (&["ps"], "tip: throng fleet status"),

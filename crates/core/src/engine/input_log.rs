@@ -106,12 +106,15 @@ fn bytes_of(input: &Input) -> usize {
         Input::Submit { request, .. } => bytes_of_request(request),
         Input::StepDone(done) => n_entries(&done.output) * size_of::<TokenLogprob>(),
         Input::ExecutorNotMade { reason, .. } => reason.len(),
+        Input::StoreOpened { kept, .. } => size_of_val(&**kept),
         Input::Abort(_)
         | Input::AbortSequence(_)
         | Input::ReaderBehind { .. }
         | Input::ReaderCaughtUp(_)
         | Input::MasksEvaluated(_)
         | Input::ExecutorMade { .. }
+        | Input::BlockWritten { .. }
+        | Input::BlockRead { .. }
         | Input::Drain { .. }
         | Input::Tick => 0,
     }

@@ -71,6 +71,11 @@ impl Admission {
         (self.capacity.max_steps_in_flight as usize).clamp(1, MAX_STEPS_IN_FLIGHT)
     }
 
+    /// Number of steps over which the running sequences are divided.
+    pub fn n_stages(&self) -> usize {
+        (self.capacity.n_stages as usize).clamp(1, self.max_steps_in_flight())
+    }
+
     /// Whether all tokens of a sequence are computed in one step.
     pub fn takes_whole_prompts(&self) -> bool {
         self.capacity.takes_whole_prompts
@@ -210,6 +215,7 @@ mod tests {
             takes_whole_prompts: false,
             takes_media: true,
             keeps_media_whole: false,
+            n_stages: 1,
         };
         let check = |takes_media, len| {
             let span = PromptSpan { start: 2, len, digest: ContentDigest([1; 32]), kind: SpanKind::Image };

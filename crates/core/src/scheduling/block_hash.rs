@@ -18,6 +18,20 @@ pub type BlockTokens = [TokenId; BLOCK_TOKENS];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockHash([u8; 32]);
 
+/// Content of a full block: its name with all that the name is made of, so that not even a faulty hash leads
+/// to a block with other tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockContent {
+    /// Name of the prefix that ends with the block.
+    pub hash: BlockHash,
+    /// Name of the prefix before the block.
+    pub parent: BlockHash,
+    /// Tokens of the block.
+    pub tokens: BlockTokens,
+    /// Number of blocks before it.
+    pub n_before: u32,
+}
+
 impl Hash for BlockHash {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.key().0);

@@ -110,6 +110,18 @@ pub struct ExecutorCapacity {
     /// Whether all tokens of a span are computed in one step, because they see each other in both directions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_media_whole: bool,
+    /// Stages that a step passes one after the other, each busy with another step. With more than 1 the
+    /// sequences that run are divided over as many steps, and no token is carried from one to the next.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub n_stages: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
 }
 
 /// Reason why a whole step failed.
@@ -121,6 +133,9 @@ pub enum ExecutorError {
     /// The batch moves a block from or to a tier that the executor does not have.
     #[error("blocks cannot move from {} to {}", .0.from.tier, .0.to.tier)]
     UnsupportedMove(BlockMove),
+    /// A process that runs a part of the model takes part no more.
+    #[error("a process of the model was lost: {0}")]
+    PeerLost(String),
     /// The executor could not allocate memory for the step.
     #[error("out of memory: {0}")]
     OutOfMemory(String),

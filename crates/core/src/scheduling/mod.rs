@@ -8,6 +8,7 @@ mod block;
 pub mod block_exchange;
 pub mod block_hash;
 pub mod block_pool;
+pub mod block_store;
 pub mod block_table;
 pub mod executor;
 pub mod forward_work;

@@ -22,8 +22,13 @@ pub struct Timeline {
     pub finished: Option<Timestamp>,
     /// Number of times that it lost its blocks and was computed again.
     pub n_preemptions: u32,
-    /// Number of prompt tokens that were found in the cache when it was first scheduled.
+    /// Number of prompt tokens that were found in the cache when it was first scheduled, those in a store
+    /// included.
     pub cached_tokens: u32,
+    /// Number of tokens whose keys and values were brought back from a store.
+    pub restored_tokens: u32,
+    /// Time for which it waited for them.
+    pub restoring: Nanos,
     /// Number of output tokens so far.
     pub output_tokens: u32,
 }
@@ -39,6 +44,8 @@ impl Timeline {
             finished: None,
             n_preemptions: 0,
             cached_tokens: 0,
+            restored_tokens: 0,
+            restoring: Nanos(0),
             output_tokens: 0,
         }
     }

@@ -144,6 +144,10 @@ pub struct RequestTrace {
     pub n_preemptions: u32,
     /// Number of times that it was paused because its reader was behind.
     pub n_pauses: u32,
+    /// Number of tokens whose keys and values were brought back from a store.
+    pub restored_tokens: u32,
+    /// Time for which its sequences waited for them.
+    pub restoring: Nanos,
     /// Time for which it was paused.
     pub paused: Nanos,
     /// Time until its end.

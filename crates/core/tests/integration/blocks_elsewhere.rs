@@ -12,7 +12,7 @@ use throng_core::scheduling::batch::{
     BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, ScheduledBatch, StepOutput, Tier,
 };
 use throng_core::scheduling::block_exchange::BlockExchangeError;
-use throng_core::scheduling::block_hash::{BlockHash, BlockTokens};
+use throng_core::scheduling::block_hash::{BlockContent, BlockHash, BlockTokens};
 use throng_core::scheduling::block_pool::DroppedBlock;
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::scheduling::scheduler::{Event, Scheduler, SchedulerConfig, Step};
@@ -33,6 +33,7 @@ fn capacity(n_blocks: u32) -> ExecutorCapacity {
         takes_whole_prompts: false,
         takes_media: false,
         keeps_media_whole: false,
+        n_stages: 1,
     }
 }
 
@@ -47,15 +48,16 @@ fn request(id: u64, prompt: Vec<TokenId>) -> Request {
     Request::plain(RequestId(id), prompt, sampling)
 }
 
-/// The names of the full blocks of a prompt, with the names before them and their tokens.
-fn names(prompt: &[TokenId]) -> Vec<(BlockHash, BlockHash, BlockTokens)> {
+/// The contents of the full blocks of a prompt.
+fn contents(prompt: &[TokenId]) -> Vec<BlockContent> {
     let mut parent = BlockHash::root(&TenantId::anonymous(), None, None);
-    let of_block = |tokens: &BlockTokens| {
-        let name = (parent.child(tokens), parent, *tokens);
-        parent = name.0;
-        name
+    let of_block = |(n_before, tokens): (usize, &BlockTokens)| {
+        let hash = parent.child(tokens);
+        let content = BlockContent { hash, parent, tokens: *tokens, n_before: n_before as u32 };
+        parent = hash;
+        content
     };
-    prompt.as_chunks().0.iter().map(of_block).collect()
+    prompt.as_chunks().0.iter().enumerate().map(of_block).collect()
 }
 
 /// A scheduler and an executor with what they have generated.
@@ -118,7 +120,7 @@ impl Engine {
 /// The host's tier, which keeps what the device drops.
 #[derive(Default)]
 struct HostTier {
-    held: HashMap<BlockHash, (BlockId, BlockHash, BlockTokens)>,
+    held: HashMap<BlockHash, (BlockId, BlockContent)>,
     by_slot: BTreeMap<u32, BlockHash>,
     next: u32,
     moves: Vec<BlockMove>,
@@ -130,12 +132,11 @@ impl HostTier {
     fn save(&mut self, dropped: DroppedBlock) {
         let slot = self.next % HOST_BLOCKS;
         self.next += 1;
-        if let Some(before) = self.by_slot.insert(slot, dropped.hash) {
+        let content = dropped.content;
+        if let Some(before) = self.by_slot.insert(slot, content.hash) {
             self.held.remove(&before);
         }
-        if let Some((slot, ..)) =
-            self.held.insert(dropped.hash, (BlockId(slot), dropped.parent, dropped.tokens))
-        {
+        if let Some((slot, _)) = self.held.insert(content.hash, (BlockId(slot), content)) {
             self.by_slot.remove(&slot.0);
         }
         let (from, to) = (BlockLocation::device(dropped.block), BlockLocation::host(BlockId(slot)));
@@ -146,12 +147,12 @@ impl HostTier {
     /// Brings back what the device lacks of a prompt, up to two blocks.
     fn restore(&mut self, prompt: &[TokenId], scheduler: &mut Scheduler) {
         let mut restored = Vec::new();
-        for (hash, parent, tokens) in names(prompt) {
-            if scheduler.pool().find(hash, parent, &tokens).is_some() {
+        for content in contents(prompt) {
+            if scheduler.pool().find(&content).is_some() {
                 continue;
             }
-            let Some(&(slot, held_parent, held_tokens)) = self.held.get(&hash) else { break };
-            assert_eq!((held_parent, held_tokens), (parent, tokens));
+            let Some(&(slot, held)) = self.held.get(&content.hash) else { break };
+            assert_eq!(held, content);
             if restored.len() == 2 || scheduler.pool().n_available() == 0 {
                 break;
             }
@@ -162,7 +163,7 @@ impl HostTier {
             let pool = scheduler.pool_mut();
             let block = pool.allocate().expect("one is available");
             let dropped = pool.take_dropped();
-            pool.publish(block, hash, parent, &tokens);
+            pool.publish(block, &content);
             restored.push(block);
             dropped.into_iter().for_each(|dropped| self.save(dropped));
             let (from, to) = (BlockLocation::host(slot), BlockLocation::device(block));
@@ -240,18 +241,16 @@ fn exported_blocks_spare_another_engine_the_prompt() {
             engine.generate(&request(10 + id, vec![id as u32; 40]));
         }
         first.generate(&request(1, prompt.clone()));
-        let names = names(&prompt);
+        let contents = contents(&prompt);
         let pool = first.scheduler.pool();
-        let from: Vec<BlockId> = names
-            .iter()
-            .map(|(hash, parent, tokens)| pool.find(*hash, *parent, tokens).expect("it was computed"))
-            .collect();
+        let from: Vec<BlockId> =
+            contents.iter().map(|content| pool.find(content).expect("it was computed")).collect();
         let exported = first.executor.export_blocks(&from).expect("no step is in flight");
         let to: Vec<BlockId> =
-            names.iter().map(|_| second.scheduler.pool_mut().allocate().expect("there is room")).collect();
+            contents.iter().map(|_| second.scheduler.pool_mut().allocate().expect("there is room")).collect();
         second.executor.import_blocks(&exported, &to).expect("the same layout");
-        for ((hash, parent, tokens), block) in names.iter().zip(&to) {
-            second.scheduler.pool_mut().publish(*block, *hash, *parent, tokens);
+        for (content, block) in contents.iter().zip(&to) {
+            second.scheduler.pool_mut().publish(*block, content);
             second.scheduler.pool_mut().release(*block);
         }
         second.n_cached = 0;

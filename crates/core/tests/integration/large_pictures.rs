@@ -23,6 +23,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     takes_whole_prompts: false,
     takes_media: true,
     keeps_media_whole: false,
+    n_stages: 1,
 };
 
 const STEP_MS: f64 = 5.0;

@@ -23,6 +23,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     takes_whole_prompts: false,
     takes_media: false,
     keeps_media_whole: false,
+    n_stages: 1,
 };
 
 const N_QUIET_REQUESTS: usize = 200;

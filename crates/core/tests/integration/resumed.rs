@@ -27,6 +27,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     takes_whole_prompts: false,
     takes_media: false,
     keeps_media_whole: false,
+    n_stages: 1,
 };
 
 /// What a continuation was reported to have done.

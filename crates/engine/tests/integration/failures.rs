@@ -88,6 +88,38 @@ fn a_step_that_fails_ends_its_own_requests() {
 }
 
 #[test]
+fn requests_survive_the_loss_of_processes_until_these_are_many() {
+    let gate = Gate::closed();
+    let engine = start(one_row(60_000, 0), &gate);
+    let requests = [1, 2].map(|i| request(&engine, &[i; 40], 6));
+    let streams = [0, 1].map(|i| engine.submit(requests[i].clone()).expect("there is room"));
+    let [unlucky, waiting] = streams;
+    for _ in 0..3 {
+        gate.let_pass(Pass::Run);
+        gate.let_pass(Pass::LosePeer);
+    }
+    gate.let_pass(Pass::LosePeer);
+    let answer = Answer::read(&requests[0], unlucky);
+    let lost = ExecutorError::PeerLost("as the test wants it".into());
+    assert_eq!(answer.failure, Some(EngineFailure::StepFailed(lost)));
+    assert!(!answer.sequences[0].0.is_empty(), "what it had before is not lost");
+    gate.let_all_pass();
+    Answer::read(&requests[1], waiting).check(&requests[1]);
+    assert_eq!((engine.stats().executor_restarts, engine.stats().failures.requests), (4, 1));
+
+    let gate = Gate::closed();
+    let engine = start(one_row(60_000, 0), &gate);
+    let request = request(&engine, &[1; 40], 6);
+    let stream = engine.submit(request.clone()).expect("there is room");
+    for pass in [Pass::LosePeer, Pass::Run, Pass::Run, Pass::LosePeer] {
+        gate.let_pass(pass);
+    }
+    gate.let_all_pass();
+    Answer::read(&request, stream).check(&request);
+    assert_eq!((engine.stats().executor_restarts, engine.stats().failures.failed_steps), (2, 2));
+}
+
+#[test]
 fn what_had_no_share_in_a_lost_step_goes_on() {
     // A budget of one token: one of the two has a share in each step.
     let gate = Gate::closed();

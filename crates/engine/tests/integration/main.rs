@@ -12,3 +12,4 @@ mod serving;
 mod shutdown;
 mod simulation;
 mod slow_readers;
+mod store;

@@ -229,6 +229,7 @@ impl Replayed {
             | Effect::Refuse { .. }
             | Effect::LeaveQueue { .. }
             | Effect::EvaluateMasks(_)
+            | Effect::OrderStore(_)
             | Effect::ReplaceExecutor { .. }
             | Effect::GiveUpExecutor { .. }
             | Effect::State(_) => {}

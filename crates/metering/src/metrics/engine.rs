@@ -93,6 +93,13 @@ fn encode_counters(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt
     counter("throng_picture_features_reused", "Pictures whose features were known", |load| {
         load.totals.known_media
     })?;
+    counter("throng_kv_blocks_restored", "KV blocks brought back from disk", |load| {
+        load.totals.restored_blocks
+    })?;
+    counter("throng_kv_blocks_stored", "KV blocks written to disk", |load| load.totals.stored_blocks)?;
+    counter("throng_kv_block_transfers_failed", "KV blocks that were not written or not read", |load| {
+        load.totals.failed_block_transfers
+    })?;
     counter("throng_engine_steps", "Steps that ended", |load| load.totals.steps)?;
     counter("throng_engine_failed_requests", "Requests that ended with a failure", |load| {
         load.totals.failed_requests

@@ -83,6 +83,9 @@ struct Generation {
     chunks: Vec<Chunk>,
     decode: Steps,
     preemptions: u32,
+    /// Tokens whose keys and values came back from disk, and the time for which it waited for them.
+    restored_tokens: u32,
+    restoring_ms: f64,
     pauses: u32,
     paused_ms: f64,
     end_ms: f64,
@@ -186,6 +189,8 @@ impl Generation {
             decode: Steps::new(&trace.decode),
             preemptions: trace.n_preemptions,
             pauses: trace.n_pauses,
+            restored_tokens: trace.restored_tokens,
+            restoring_ms: ns(trace.restoring),
             paused_ms: ns(trace.paused),
             end_ms: ns(trace.end),
         }

@@ -10,6 +10,8 @@ use throng_checkpoint::safetensors::SafetensorsError;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum AdapterError {
+    #[error("adapters are not supported over a model that is divided over processes")]
+    Divided,
     #[error("{} has no {file}{hint}", folder.display())]
     NoFile { folder: PathBuf, file: &'static str, hint: &'static str },
     #[error("cannot read {}: {source}", path.display())]

@@ -60,6 +60,9 @@ pub enum Capability {
     Features,
     /// [`add_low_rank`](super::DeviceOps::add_low_rank); needed by adapters, not by a decoder.
     Adapters,
+    /// [`embed_part`](super::DeviceOps::embed_part), [`gather_columns`](super::DeviceOps::gather_columns) and
+    /// [`norm_split_columns`](super::DeviceOps::norm_split_columns).
+    Parts,
 }
 
 impl Capability {
@@ -78,6 +81,7 @@ impl Capability {
             (Self::ColumnCopy, has_rows_per_layer),
             (Self::UngatedMlp, !config.has_gates),
             (Self::OtherActivation, config.activation != Activation::Silu),
+            (Self::Parts, config.split.is_some()),
         ];
         let mut needed = BTreeSet::new();
         note(&mut needed, of_decoder);
@@ -173,6 +177,7 @@ impl fmt::Display for Capability {
             Self::StateSpace => "state space models",
             Self::Features => "features in place of embeddings",
             Self::Adapters => "adapters",
+            Self::Parts => "parts of layers",
         })
     }
 }

@@ -33,6 +33,7 @@ mod sampling;
 mod step;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use throng_core::request::TokenId;
 pub use throng_kernels::low_rank::LowRankPart;
@@ -44,7 +45,7 @@ pub use capability::Capability;
 use host::{HostThreads, OneThread, PackedWeights};
 pub use memory::{BlockCopy, DeviceBlockLayout, DeviceMemory, Expert, Linear, MatrixRole};
 pub use operands::{
-    AttentionQueries, GatedMlp, IndexQueries, MlpScratch, Norm, RelativeScores, Router, Scratch,
+    AttentionQueries, GatedMlp, IndexQueries, MlpScratch, Norm, RelativeScores, Router, Scratch, SplitColumns,
 };
 pub use ops::DeviceOps;
 pub use recurrent::{
@@ -85,6 +86,16 @@ pub trait Backend: DeviceOps + RecurrentOps {
     /// neither the operations nor `end_layers` follow. Layers with adapters, or that something reads on the
     /// way, are not announced.
     fn begin_layers(&mut self, _shape: StepShape) -> bool {
+        false
+    }
+
+    /// Time in exchanges with other devices so far, waiting for them included.
+    fn exchanging(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Whether the step cannot succeed any more, so that the rest of it may be left out.
+    fn has_failed(&self) -> bool {
         false
     }
 
@@ -155,6 +166,9 @@ pub enum BackendError {
     /// The device or its driver failed.
     #[error("the device failed: {0}")]
     Device(String),
+    /// Another process that has a part of the model takes part no more.
+    #[error("{0}")]
+    PeerLost(String),
 }
 
 impl BackendError {

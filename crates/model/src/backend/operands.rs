@@ -1,7 +1,7 @@
 //! What operations take: weights with their biases, norms, and the buffers between unfused operations.
 //! Does not know who computes.
 
-use super::{AttentionShape, BackendError, DeviceMemory, Linear};
+use super::{AttentionShape, BackendError, Columns, DeviceMemory, Linear};
 use crate::config::{RelativePositions, Routing};
 
 /// A norm of rows: a root mean square norm or, with a bias, a layer norm.
@@ -20,6 +20,25 @@ impl<'a, B: DeviceMemory> Norm<'a, B> {
     pub fn rms(gain: &'a B::Vector, eps: f32) -> Self {
         Self { gain, bias: None, eps }
     }
+}
+
+/// Columns that are normed together with columns of other devices.
+#[derive(Debug)]
+pub struct SplitColumns<'a, B: DeviceMemory> {
+    /// The columns of this device, as one group.
+    pub columns: Columns,
+    /// Index of the sum of squares that they belong to.
+    pub sum_idx: usize,
+    /// Number of sums, the same on all devices.
+    pub n_sums: usize,
+    /// Columns of all devices that belong to it.
+    pub n_columns: usize,
+    /// Whether this device adds their squares: of those that have the same columns one does.
+    pub is_counted: bool,
+    /// Gains, one element a column.
+    pub gain: &'a B::Vector,
+    /// The element of the first column.
+    pub first_gain: usize,
 }
 
 impl<B: DeviceMemory> Clone for Norm<'_, B> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     AttentionQueries, Capability, DeviceMemory, GatedMlp, IndexQueries, MlpScratch, Norm, RelativeScores,
-    Router, Scratch,
+    Router, Scratch, SplitColumns,
 };
 use crate::shapes::{Activation, AttentionShape, Columns, HeadColumns, RopeStyle, RowGroups};
 
@@ -215,6 +215,30 @@ pub trait DeviceOps: DeviceMemory {
     /// Multiplies columns of `x`.
     fn scale_columns(&mut self, _x: &mut Self::Buffer, _columns: Columns, _scale: f32) {
         Capability::ScaleAndCap.is_missing()
+    }
+
+    /// [`Self::embed`] with the rows `part` of a table alone: zeros for tokens whose rows other devices have.
+    fn embed_part(
+        &mut self,
+        _table: &Self::Matrix,
+        _batch: &Self::Batch,
+        _part: Range<usize>,
+        _scale: f32,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::Parts.is_missing()
+    }
+
+    /// The columns of all devices side by side, in order of rank, on device 0; on others `out` is unspecified.
+    /// `part` has those of this device, `widths[i]` of them are on device `i`.
+    fn gather_columns(&mut self, _part: &Self::Buffer, _widths: &[usize], _out: &mut Self::Buffer) {
+        Capability::Parts.is_missing()
+    }
+
+    /// Root mean square norms in place of columns of which other devices have a part: the squares of each
+    /// sum are added over devices first.
+    fn norm_split_columns(&mut self, _x: &mut Self::Buffer, _parts: &[SplitColumns<'_, Self>], _eps: f32) {
+        Capability::Parts.is_missing()
     }
 
     /// Sums a product with a [row-parallel](super::MatrixRole::RowParallel) matrix over the devices that have

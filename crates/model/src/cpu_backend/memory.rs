@@ -15,6 +15,7 @@ use crate::backend::{BackendError, BlockCopy, DeviceBlockLayout, DeviceMemory, E
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
 use crate::kv_cache::KvLayout;
+use crate::parallel::group::RankGroup;
 use throng_checkpoint::TensorView;
 
 const _: () =
@@ -179,6 +180,7 @@ impl DeviceMemory for CpuBackend {
     }
 
     fn download<'a>(&mut self, x: &'a mut HostTensor) -> Result<&'a mut [f32], BackendError> {
+        self.group.as_ref().map_or(Ok(()), RankGroup::check)?;
         Ok(x.as_mut_slice())
     }
 }

@@ -8,10 +8,12 @@ mod heads;
 mod matrix;
 mod memory;
 mod ops;
+mod parts;
 mod projections;
 mod recurrent;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use throng_kernels::Isa;
 use throng_kernels::matmul::Activations;
@@ -22,6 +24,7 @@ use throng_kernels::threads::ThreadPool;
 use crate::backend::host::{HostThreads, PackedWeights};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::{Backend, BackendError, Capability, MatrixRole};
+use crate::parallel::group::RankGroup;
 use throng_checkpoint::TensorView;
 
 use experts::ExpertsScratch;
@@ -48,6 +51,8 @@ pub struct CpuBackend {
     /// Gates of the heads of recurrent layers.
     gates_of_heads: GateScratch,
     heads: HeadsScratch,
+    /// Other ranks that have parts of the same layers.
+    group: Option<RankGroup>,
 }
 
 impl CpuBackend {
@@ -76,13 +81,28 @@ impl CpuBackend {
             experts: ExpertsScratch::default(),
             gates_of_heads: GateScratch::default(),
             heads: HeadsScratch::default(),
+            group: None,
         }
+    }
+
+    /// Makes the backend one of several that have parts of the same layers.
+    #[must_use]
+    pub fn with_group(self, group: RankGroup) -> Self {
+        Self { group: Some(group), ..self }
     }
 }
 
 impl Backend for CpuBackend {
     fn has(&self, _capability: Capability) -> bool {
         true
+    }
+
+    fn exchanging(&self) -> Duration {
+        self.group.as_ref().map_or(Duration::ZERO, |group| group.usage().took)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.group.as_ref().is_some_and(RankGroup::is_lost)
     }
 
     fn host_threads(&self) -> &dyn HostThreads {

@@ -15,7 +15,7 @@ use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
     AttentionQueries, AttentionShape, Columns, DeviceOps, Expert, GatedMlp, HeadColumns, IndexQueries, Norm,
-    RelativeScores, Router, RowGroups, Scratch,
+    RelativeScores, Router, RowGroups, Scratch, SplitColumns,
 };
 use crate::config::{Activation, RopeStyle};
 
@@ -107,10 +107,15 @@ impl DeviceOps for CpuBackend {
         x: &HostTensor,
         w: &CpuMatrix,
         bias: Option<&Vec<f32>>,
-        _scratch: &mut Scratch<Self>,
+        scratch: &mut Scratch<Self>,
         out: &mut HostTensor,
     ) {
-        self.project((x, None), w, bias, out, true);
+        if self.group.is_none() {
+            return self.project((x, None), w, bias, out, true);
+        }
+        scratch.partial.set_rows(x.n_rows());
+        self.project((x, None), w, bias, &mut scratch.partial, false);
+        self.add_sum(&mut scratch.partial, out);
     }
 
     fn gated_mlp(
@@ -131,11 +136,39 @@ impl DeviceOps for CpuBackend {
         norm: Option<Norm<'_, Self>>,
         mlp: &GatedMlp<Self>,
         activation: Activation,
-        _scratch: &mut Scratch<Self>,
+        scratch: &mut Scratch<Self>,
         x: &mut HostTensor,
     ) {
         self.set_hidden((x, norm), mlp, activation);
-        self.multiply_hidden(&mlp.down, x, true);
+        if self.group.is_none() {
+            return self.multiply_hidden(&mlp.down, x, true);
+        }
+        scratch.partial.set_rows(x.n_rows());
+        self.multiply_hidden(&mlp.down, &mut scratch.partial, false);
+        self.add_sum(&mut scratch.partial, x);
+    }
+
+    fn all_reduce(&mut self, partial: &mut HostTensor) {
+        self.sum(partial);
+    }
+
+    fn embed_part(
+        &mut self,
+        table: &CpuMatrix,
+        batch: &CpuBatch,
+        part: Range<usize>,
+        scale: f32,
+        out: &mut HostTensor,
+    ) {
+        self.look_up(table, batch, part, scale, out);
+    }
+
+    fn gather_columns(&mut self, part: &HostTensor, widths: &[usize], out: &mut HostTensor) {
+        self.gather(part, widths, out);
+    }
+
+    fn norm_split_columns(&mut self, x: &mut HostTensor, parts: &[SplitColumns<'_, Self>], eps: f32) {
+        self.norm_parts(x, parts, eps);
     }
 
     fn glu(&mut self, gate_up: &HostTensor, activation: Activation, out: &mut HostTensor) {

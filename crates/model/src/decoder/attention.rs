@@ -79,7 +79,8 @@ pub(super) fn attend<B: Backend>(
     let layer_idx = adapters.layer_idx;
     let shape = attention.shape();
     project(backend, config, attention, ((weights, of_attention), adapters), ws);
-    prepare_heads(backend, attention, of_attention, config.norm_eps, ws);
+    let split = config.split.as_ref().map(|split| &split.layers[layer_idx]);
+    prepare_heads(backend, (attention, split), of_attention, config.norm_eps, ws);
     let buffers = ws.attention.of(attention);
     match (&config.relative, &of_attention.relative, &mut ws.relative) {
         (Some(positions), Some(weights), Some(scores)) => {

@@ -1,21 +1,22 @@
 //! Norms and rotation of the heads of queries, keys and values. Does not know products.
 
 use super::Workspace;
+use super::parts::norm_all_heads;
 use super::weights::AttentionWeights;
 use crate::backend::{Backend, Columns, Norm};
-use crate::config::{AttentionConfig, QkNorm};
+use crate::config::{AttentionConfig, LayerSplit, QkNorm};
 
 /// Prepares heads for the cache and for attention.
 pub(super) fn prepare_heads<B: Backend>(
     backend: &mut B,
-    attention: &AttentionConfig,
+    (attention, split): (&AttentionConfig, Option<&LayerSplit>),
     weights: &AttentionWeights<B>,
     eps: f32,
     ws: &mut Workspace<B>,
 ) {
     let norms_last = matches!(attention.qk_norm, QkNorm::PlainAfterRope | QkNorm::PerHeadAfterRope);
     if !norms_last {
-        norm_heads(backend, attention, weights, eps, ws);
+        norm_heads(backend, (attention, split), weights, eps, ws);
     }
     if let Some(gain) = &weights.value_norm
         && attention.kv_layer_idx.is_none()
@@ -29,14 +30,14 @@ pub(super) fn prepare_heads<B: Backend>(
     }
     rotate_heads(backend, attention, ws);
     if norms_last {
-        norm_heads(backend, attention, weights, eps, ws);
+        norm_heads(backend, (attention, split), weights, eps, ws);
     }
 }
 
 /// Norms queries and keys.
 fn norm_heads<B: Backend>(
     backend: &mut B,
-    attention: &AttentionConfig,
+    (attention, split): (&AttentionConfig, Option<&LayerSplit>),
     weights: &AttentionWeights<B>,
     eps: f32,
     ws: &mut Workspace<B>,
@@ -45,6 +46,9 @@ fn norm_heads<B: Backend>(
     let (shape, qkv) = (attention.shape(), &mut ws.attention.of(attention).qkv);
     let (mut queries, mut keys) = (Columns::of_queries(&shape), Columns::of_keys(&shape));
     if attention.qk_norm == QkNorm::WholeWidth {
+        if let Some(split) = split {
+            return norm_all_heads(backend, split, attention, norms, eps, qkv);
+        }
         (queries, keys) = (one_group(queries), one_group(keys));
     }
     let [of_queries, of_keys] = norms.biases.each_ref().map(Option::as_ref);

@@ -10,6 +10,7 @@ mod hybrid;
 mod indexer;
 mod latent;
 mod mixers;
+mod parts;
 mod per_layer;
 mod recurrent;
 mod relative;
@@ -32,6 +33,7 @@ use feed_forward::feed_forward;
 use indexer::IndexerBuffers;
 use latent::LatentBuffers;
 use mixers::mix_tokens;
+use parts::embed_part;
 use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
 use recurrent::RecurrentBuffers;
 use relative::RelativeBuffers;
@@ -85,6 +87,8 @@ struct Workspace<B: Backend> {
     wanted: B::Buffer,
     /// `[logit rows, vocabulary]`.
     logits: B::Buffer,
+    /// Columns of them that this device computes, where others compute the rest.
+    own_logits: Option<B::Buffer>,
 }
 
 /// The buffers of a mixture of experts.
@@ -118,6 +122,11 @@ impl<B: Backend> Decoder<B> {
     /// The architecture.
     pub fn config(&self) -> &DecoderConfig {
         &self.config
+    }
+
+    /// The part of the model that it has.
+    pub fn stage(&self) -> &Stage {
+        &self.weights.stage
     }
 
     /// Runs all layers over a step's tokens: writes their keys and values and keeps the residual stream for
@@ -161,6 +170,7 @@ impl<B: Backend> Decoder<B> {
         let (config, ws) = (&*self.config, &mut self.workspace);
         let embedding = self.weights.embedding.as_ref().expect("the stage embeds tokens");
         match &embedding.encoder {
+            None if config.split.is_some() => embed_part(backend, config, &embedding.table, ws),
             None => backend.embed(&embedding.table, &ws.batch, config.embedding_scale, &mut ws.residual),
             Some(encoder) => embed_segments(backend, config, &embedding.table, encoder, input, ws),
         }
@@ -224,6 +234,9 @@ impl<B: Backend> Decoder<B> {
             return;
         }
         for (layer_idx, weights) in stage.layers.clone().zip(&self.weights.layers) {
+            if backend.has_failed() {
+                break;
+            }
             let layer = &config.layers[layer_idx];
             let adapters = LayerAdapters { step: adapters, layer_idx };
             if let Some(observe) = &mut observe {
@@ -271,20 +284,23 @@ impl<B: Backend> Decoder<B> {
     /// When this is a stage without the head.
     pub fn logits(&mut self, backend: &mut B, wanted: Range<usize>) -> &mut B::Buffer {
         let (config, ws, head) = (&*self.config, &mut self.workspace, self.weights.head());
-        for buffer in [&mut ws.wanted, &mut ws.logits] {
+        for buffer in [&mut ws.wanted, &mut ws.logits].into_iter().chain(&mut ws.own_logits) {
             backend.set_rows(buffer, wanted.len());
         }
+        let logits = ws.own_logits.as_mut().unwrap_or(&mut ws.logits);
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted, &mut ws.wanted);
         let output = head.output.as_ref().unwrap_or_else(|| self.weights.embedding_table());
         let bias = head.bias.as_ref();
         match norm(config, &head.norm) {
-            None => backend.matmul(&ws.wanted, output, bias, &mut ws.logits),
-            Some(norm) => {
-                backend.norm_matmul(&ws.wanted, norm, output, bias, &mut ws.scratch, &mut ws.logits)
-            }
+            None => backend.matmul(&ws.wanted, output, bias, logits),
+            Some(norm) => backend.norm_matmul(&ws.wanted, norm, output, bias, &mut ws.scratch, logits),
         }
         if config.logits_scale != 1.0 || config.logits_softcap.is_some() {
-            backend.scale_and_cap(&mut ws.logits, config.logits_scale, config.logits_softcap);
+            backend.scale_and_cap(logits, config.logits_scale, config.logits_softcap);
+        }
+        if let (Some(split), Some(own)) = (&config.split, &ws.own_logits) {
+            let widths: Vec<usize> = split.vocabularies.iter().map(Range::len).collect();
+            backend.gather_columns(own, &widths, &mut ws.logits);
         }
         &mut ws.logits
     }
@@ -444,6 +460,11 @@ impl<B: Backend> Workspace<B> {
             routed,
             wanted: backend.buffer(max_logit_rows, hidden)?,
             logits: backend.buffer(max_logit_rows, config.vocabulary_size)?,
+            own_logits: config
+                .split
+                .as_ref()
+                .map(|split| backend.buffer(max_logit_rows, split.vocabulary().len()))
+                .transpose()?,
         })
     }
 

@@ -1,5 +1,6 @@
 //! The recurrent mixer of a layer. Does not know attention and feed-forward blocks.
 
+use super::parts::norm_states;
 use super::weights::{LayerWeights, RecurrentCore, RecurrentWeights};
 use super::{Workspace, add_output, adds_directly, norm};
 use crate::backend::{Backend, BackendError, Columns, LayerStates};
@@ -125,6 +126,7 @@ fn run_core<B: Backend>(
         RecurrentCore::GatedDelta(net) => backend.gated_delta_net(states, batch, input, net, output),
         RecurrentCore::StateSpace(model) => backend.state_space(states, batch, input, model, output),
     }
+    norm_states(backend, config, layer_idx, mixer, of_mixer, output);
 }
 
 fn of_widths<'a, B: Backend>(

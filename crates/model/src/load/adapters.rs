@@ -20,6 +20,9 @@ impl LoadedModel {
         folder: &Path,
         limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
+        if self.is_part() {
+            return Err(AdapterError::Divided);
+        }
         self.prepared.load_adapter(
             backend,
             &self.config,

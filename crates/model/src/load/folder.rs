@@ -1,7 +1,7 @@
 //! Model folders as the hub has them: `config.json`, safetensors, and the files about text and sampling.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use throng_core::request::GenerationDefaults;
@@ -63,7 +63,9 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         bos_token_id,
         pooler,
         media: None,
+        fingerprint: OnceLock::new(),
         architecture,
+        own_part: None,
         tensors,
         unread_tensors: Vec::new(),
         quantize: None,

@@ -1,7 +1,7 @@
 //! GGUF files, which have everything in their metadata.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use throng_core::request::GenerationDefaults;
 
@@ -35,7 +35,9 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         bos_token_id: token_id(metadata, "bos_token_id"),
         pooler,
         media: None,
+        fingerprint: OnceLock::new(),
         architecture,
+        own_part: None,
         tensors: gguf,
         unread_tensors: Vec::new(),
         quantize: None,

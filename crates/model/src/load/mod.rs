@@ -18,7 +18,7 @@ mod unread;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use throng_core::request::GenerationDefaults;
@@ -27,15 +27,17 @@ use throng_core::scheduling::forward_work::ForwardWork;
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;
 
-use crate::arch::{Architecture, ConfigError};
+use crate::arch::{Architecture, ConfigError, TensorNames};
 use crate::backend::{Backend, BackendError};
-use crate::config::{DecoderConfig, Stage};
+use crate::config::{DecoderConfig, ShardBlocks, Stage};
 use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
 use crate::kv_cache::{KvDtype, KvLayout};
+use crate::parallel::{OwnPart, PartError, shard_blocks};
 use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
 use crate::roofline::{HeldTensor, forward_work};
 use crate::runner::{ModelRunner, RunnerLimits};
+use crate::state_cache::StateLayout;
 use crate::tensor_role::{TensorRole, tensor_roles};
 use throng_checkpoint::gguf::{Gguf, GgufError};
 use throng_checkpoint::safetensors::SafetensorsError;
@@ -116,7 +118,11 @@ pub struct LoadedModel {
     pub pooler: Option<Pooler>,
     /// The part that encodes pictures; `None`: the model reads text only.
     media: Option<Arc<dyn MediaModel>>,
+    /// Fingerprint of the model, where blocks of its runners may leave them.
+    fingerprint: OnceLock<Arc<str>>,
     architecture: Architecture,
+    /// The part of the model that this is; `None`: all of it.
+    own_part: Option<OwnPart>,
     tensors: Arc<dyn TensorSource>,
     unread_tensors: Vec<String>,
     quantize: Option<QuantizePlan>,
@@ -188,6 +194,9 @@ pub enum LoadError {
     /// The model cannot be quantized.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
+    /// The model has no such part.
+    #[error(transparent)]
+    Part(#[from] PartError),
     /// The backend cannot hold it.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -252,6 +261,7 @@ impl LoadedModel {
     fn unprepared(&self) -> UnpreparedWeights<'_> {
         UnpreparedWeights {
             architecture: &self.architecture,
+            part: self.own_part.as_ref(),
             tensors: &*self.tensors,
             quantize: self.quantize,
             cache: self.cache.as_ref(),
@@ -334,6 +344,12 @@ impl LoadedModel {
         let pooler = self.pooler.as_ref().expect("a pooling model");
         let config = Arc::clone(&self.config);
         Ok(PoolingRunner::new(backend, config, weights, limits, pooler, &self.tensors)?)
+    }
+
+    /// Sets the digest of all that the bits of its answers depend on, so that blocks of runners made from now
+    /// on may leave them. Does nothing if it is set.
+    pub fn set_fingerprint(&self, fingerprint: Arc<str>) {
+        self.fingerprint.get_or_init(|| fingerprint);
     }
 
     /// Adds the part that encodes pictures.
@@ -433,6 +449,41 @@ impl LoadedModel {
 
     /// The shape of a KV cache of `n_blocks`.
     pub fn kv_layout(&self, dtype: KvDtype, n_blocks: usize) -> KvLayout {
-        KvLayout::new(&self.config, dtype, n_blocks)
+        KvLayout::new(&self.config, dtype, n_blocks).of_layers(&self.stage().layers)
+    }
+
+    /// Bytes of one slot of recurrent state; `None` when it overflows.
+    pub fn state_bytes(&self) -> Option<usize> {
+        StateLayout::new(&self.config, 1).of_layers(&self.stage().layers).bytes()
+    }
+
+    /// The stage that the model is.
+    pub(crate) fn stage(&self) -> Stage {
+        self.own_part.as_ref().map_or_else(|| Stage::whole(&self.config), |part| part.stage.clone())
+    }
+
+    /// Whether this is the part at which logits are gathered.
+    pub(crate) fn chooses_tokens(&self) -> bool {
+        self.stage().has_head && self.config.split.as_ref().is_none_or(|split| split.rank == 0)
+    }
+
+    /// Whether other processes have the rest of the model.
+    pub fn is_part(&self) -> bool {
+        self.own_part.is_some()
+    }
+
+    pub(crate) fn names(&self) -> &'static TensorNames {
+        self.architecture.names
+    }
+
+    pub(crate) fn shard_blocks(&self) -> ShardBlocks {
+        shard_blocks(&self.architecture, &*self.tensors, self.quantize)
+    }
+
+    /// The model restricted to a part, whose configuration is `config`.
+    pub(crate) fn with_part(mut self, part: OwnPart, config: Arc<DecoderConfig>) -> Self {
+        self.architecture.config = (*config).clone();
+        (self.config, self.own_part) = (config, Some(part));
+        self
     }
 }

@@ -15,6 +15,7 @@ use crate::config::{DecoderConfig, Stage};
 use crate::cpu_backend::CpuBackend;
 use crate::decoder::weights::{DecoderWeights, LoadProgress};
 use crate::media::MediaEncoder;
+use crate::parallel::{OwnPart, RankLinks, ShardedSource};
 use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizePlan, QuantizeReport, Quantizer};
 use crate::reference_backend::ReferenceBackend;
@@ -24,6 +25,8 @@ use throng_checkpoint::TensorSource;
 /// The stored tensors, and how they are quantized.
 pub(super) struct UnpreparedWeights<'a> {
     pub(super) architecture: &'a Architecture,
+    /// The part that is loaded; `None`: all.
+    pub(super) part: Option<&'a OwnPart>,
     pub(super) tensors: &'a dyn TensorSource,
     pub(super) quantize: Option<QuantizePlan>,
     pub(super) cache: Option<&'a CachePlace>,
@@ -36,7 +39,9 @@ impl UnpreparedWeights<'_> {
         backend: &B,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<(DecoderWeights<B>, Option<QuantizeReport>), LoadError> {
-        self.load_stage(backend, &Stage::whole(&self.architecture.config), progress)
+        let whole = || Stage::whole(&self.architecture.config);
+        let stage = self.part.map_or_else(whole, |part| part.stage.clone());
+        self.load_stage(backend, &stage, progress)
     }
 
     /// Copies the weights of a stage. The quantized copy on disk has the whole model.
@@ -47,7 +52,12 @@ impl UnpreparedWeights<'_> {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<(DecoderWeights<B>, Option<QuantizeReport>), LoadError> {
         let (architecture, tensors) = (self.architecture, self.tensors);
-        let cache = self.cache.filter(|_| *stage == Stage::whole(&architecture.config));
+        let is_whole = self.part.is_none() && *stage == Stage::whole(&architecture.config);
+        let cache = self.cache.filter(|_| is_whole);
+        let sharded = self.part.zip(architecture.config.split.as_ref());
+        let sharded =
+            sharded.map(|(part, split)| ShardedSource::new(tensors, &part.whole, split, architecture.names));
+        let tensors = sharded.as_ref().map_or(tensors, |sharded| sharded as &dyn TensorSource);
         let mut quantizer = self.quantize.map(|plan| Quantizer::new(plan, cache, backend));
         let quantizing = quantizer.as_mut();
         let weights = DecoderWeights::load_with(backend, architecture, tensors, stage, quantizing, progress);
@@ -72,6 +82,8 @@ struct Beside<'a> {
     pooler: Option<PoolerTensors<'a>>,
     /// The encoder of pictures, and the token that stands for them.
     encoder: Option<(Box<dyn MediaEncoder>, u32)>,
+    /// Fingerprint of the model, where blocks may leave the runner.
+    fingerprint: Option<Arc<str>>,
 }
 
 /// One backend's weights, once made.
@@ -142,6 +154,9 @@ fn executor<B: Backend>(
     }
     let runner = ModelRunner::new(backend, config, weights, limits)?;
     let mut runner = runner.with_adapters(adapters);
+    if let Some(fingerprint) = beside.fingerprint {
+        runner = runner.with_fingerprint(fingerprint);
+    }
     if let Some((encoder, placeholder_token)) = beside.encoder {
         runner = runner.with_encoder(encoder, placeholder_token)?;
     }
@@ -263,6 +278,34 @@ impl RunnerOptions {
 }
 
 impl LoadedModel {
+    /// A runner of the [part](Self::part) that this is, on the processor. The one that chooses tokens also
+    /// encodes pictures.
+    ///
+    /// # Errors
+    /// Errors of [`Self::runner`].
+    pub fn rank_runner(
+        &self,
+        threads: &Arc<ThreadPool>,
+        options: &RunnerOptions,
+        links: RankLinks,
+    ) -> Result<ModelRunner<CpuBackend>, LoadError> {
+        let RankLinks { layers, stages } = links;
+        let mut backend = CpuBackend::on(Arc::clone(threads));
+        if let Some(group) = layers {
+            backend = backend.with_group(group);
+        }
+        let (weights, _) = self.prepared.on_cpu(&backend, &self.unprepared())?;
+        let config = Arc::clone(&self.config);
+        let runner = ModelRunner::of_stage(backend, config, weights, &options.limits)?.with_stages(stages);
+        match self.media.as_ref().filter(|_| self.chooses_tokens()) {
+            None => Ok(runner),
+            Some(media) => {
+                let encoder = media.encoder(options.backend, threads)?;
+                Ok(runner.with_encoder(encoder, media.placeholder_token())?.one_step_at_a_time())
+            }
+        }
+    }
+
     /// Like [`Self::runner`], on threads that other runners may use too, one at a time.
     ///
     /// # Errors
@@ -298,6 +341,6 @@ impl LoadedModel {
             .media
             .as_ref()
             .map(|media| Ok::<_, LoadError>((media.encoder(backend, threads)?, media.placeholder_token())));
-        Ok(Beside { pooler, encoder: encoder.transpose()? })
+        Ok(Beside { pooler, encoder: encoder.transpose()?, fingerprint: self.fingerprint.get().cloned() })
     }
 }

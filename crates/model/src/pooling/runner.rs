@@ -70,6 +70,7 @@ impl<B: Backend> PoolingRunner<B> {
             takes_whole_prompts,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         };
         let decoder_limits = DecoderLimits {
             max_tokens: limits.max_batch_tokens as usize,

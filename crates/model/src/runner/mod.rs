@@ -2,6 +2,7 @@
 //! scheduling; of time it reports only how long choosing tokens took.
 
 mod blocks;
+mod stage;
 mod step;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -24,7 +25,9 @@ use crate::device_sampling::sample_on_device;
 use crate::eagle::FeatureTap;
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::media::{MediaEncoder, MediaReader};
+use crate::parallel::StageLinks;
 use crate::state_cache::StateLayout;
+use stage::run_stage;
 use step::{Progress, RunnerStep};
 
 /// Most slots of recurrent state for checkpoints, beyond those of sequences that run.
@@ -57,6 +60,8 @@ pub struct ModelRunner<B: Backend> {
     kv_dtype: KvDtype,
     tap: Option<FeatureTap<B>>,
     media: Option<MediaReader>,
+    /// Other stages, where this one has not all layers.
+    stages: Option<StageLinks>,
     /// The steps that were submitted and not collected, the oldest first.
     in_flight: VecDeque<RunnerStep<B>>,
     /// The buffers of steps that were collected.
@@ -87,7 +92,18 @@ impl<B: Backend> ModelRunner<B> {
         limits: &RunnerLimits,
     ) -> Result<Self, BackendError> {
         assert_eq!(*weights.stage(), Stage::whole(&config), "a runner of a whole model");
+        Self::of_stage(backend, config, weights, limits)
+    }
+
+    /// A runner of the stage that the weights are of.
+    pub(crate) fn of_stage(
+        backend: B,
+        config: Arc<DecoderConfig>,
+        weights: Arc<DecoderWeights<B>>,
+        limits: &RunnerLimits,
+    ) -> Result<Self, BackendError> {
         let layout = KvLayout::new(&config, limits.kv_dtype, limits.n_blocks as usize);
+        let layout = layout.of_layers(&weights.stage().layers);
         if layout.bytes().is_none() {
             let heads: BTreeSet<_> = config.cache_shapes().map(|shape| shape.head_dim).collect();
             let heads: Vec<_> = heads.iter().map(usize::to_string).collect();
@@ -108,6 +124,7 @@ impl<B: Backend> ModelRunner<B> {
             takes_whole_prompts: false,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {
@@ -130,6 +147,7 @@ impl<B: Backend> ModelRunner<B> {
             kv_dtype: limits.kv_dtype,
             tap: None,
             media: None,
+            stages: None,
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),
             sampled: SampledRows::default(),
@@ -199,7 +217,10 @@ impl<B: Backend> ModelRunner<B> {
         if step.input.n_tokens() == 0 {
             return Ok(());
         }
-        let Self { backend, decoder, cache, .. } = self;
+        let Self { backend, decoder, cache, stages, .. } = self;
+        if let Some(stages) = stages {
+            return run_stage(backend, decoder, cache, stages, step);
+        }
         let Some(tap) = &mut self.tap else {
             decoder.forward_with(backend, cache, &step.input, &step.adapters);
             return Ok(());
@@ -326,7 +347,9 @@ impl<B: Backend> Executor for ModelRunner<B> {
         }
         let before = self.in_flight.pop_back();
         let mut begun = Ok(());
+        // A stage would wait here for the one before it.
         if self.capacity.max_steps_in_flight > 1
+            && self.stages.is_none()
             && before.as_ref().is_none_or(|before| matches!(before.progress, Progress::Sampled(_)))
         {
             begun = self.forward(&mut step, before.as_ref()).map_err(executor_error);
@@ -364,7 +387,9 @@ impl<B: Backend> Executor for ModelRunner<B> {
         output.media = step.media;
         begin_sequences(step.failed(), batch.sequences().len(), output);
         self.note_collected(output);
-        if let Some(mut next) = self.in_flight.pop_front() {
+        if self.stages.is_none()
+            && let Some(mut next) = self.in_flight.pop_front()
+        {
             if let Progress::Prepared = next.progress {
                 self.forward(&mut next, None).map_err(executor_error)?;
             }
@@ -385,6 +410,7 @@ pub fn n_state_slots(max_batch_sequences: u32) -> usize {
 fn executor_error(error: BackendError) -> ExecutorError {
     match error {
         BackendError::OutOfMemory { .. } => ExecutorError::OutOfMemory(error.to_string()),
+        BackendError::PeerLost(lost) => ExecutorError::PeerLost(lost),
         _ => ExecutorError::Device(error.to_string()),
     }
 }

@@ -7,4 +7,5 @@ mod files;
 mod generation;
 mod harness;
 mod models;
+mod parallel;
 mod vectors;

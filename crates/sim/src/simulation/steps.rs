@@ -174,6 +174,7 @@ impl World<'_> {
             Effect::Accept(_)
             | Effect::Close { failure: None, .. }
             | Effect::EvaluateMasks(_)
+            | Effect::OrderStore(_)
             | Effect::GiveUpExecutor { .. } => {}
         }
     }

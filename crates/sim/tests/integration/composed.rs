@@ -214,6 +214,7 @@ fn fleet(rng: &mut Rng) -> FleetConfig {
         takes_whole_prompts: false,
         takes_media: false,
         keeps_media_whole: false,
+        n_stages: 1,
     };
     let cost = LinearCostModel {
         fixed: Duration::from_micros(rng.u64(1_000..20_000)),

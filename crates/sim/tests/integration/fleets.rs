@@ -26,6 +26,7 @@ pub const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     takes_whole_prompts: false,
     takes_media: false,
     keeps_media_whole: false,
+    n_stages: 1,
 };
 
 pub const COST: LinearCostModel = LinearCostModel {

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod composed;
+mod eviction;
 mod fleets;
 mod queueing;
 mod rerun;

@@ -50,8 +50,8 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         time_limits: [0.0, f32::INFINITY],
     };
     for (mixer, hidden) in [
-        (Mixer::ShortConv { kernel: 3 }, 40),
-        (Mixer::ShortConv { kernel: 2 }, 9),
+        (Mixer::ShortConv { kernel: 3, n_channels: None }, 40),
+        (Mixer::ShortConv { kernel: 2, n_channels: None }, 9),
         (Mixer::GatedDelta(delta), 40),
         (Mixer::GatedDelta(DeltaShape { is_tiled: true, value_dim: 7, ..delta }), 40),
         (Mixer::StateSpace(space), 40),

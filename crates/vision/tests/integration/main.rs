@@ -3,4 +3,5 @@
 mod cases;
 mod families;
 mod invisible;
+mod parallel;
 mod standardized;

@@ -119,8 +119,6 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     ignored("guided-decoding-backend", One, "grammars are compiled with llguidance")
         .but(&["auto", "guidance"]),
     // several devices and machines
-    refused("tensor-parallel-size", One, ONE_PROCESS).but(&["1"]),
-    refused("pipeline-parallel-size", One, ONE_PROCESS).but(&["1"]),
     refused("data-parallel-size", One, ONE_PROCESS).but(&["1"]),
     refused("decode-context-parallel-size", One, ONE_PROCESS).but(&["1"]),
     refused("prefill-context-parallel-size", One, ONE_PROCESS).but(&["1"]),

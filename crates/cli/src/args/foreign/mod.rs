@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn flags_are_accepted_ignored_or_refused() {
         assert_eq!(judge(&[]), Ok(vec![]));
-        assert_eq!(judge(&["--enable-chunked-prefill", "--tensor-parallel-size", "1"]), Ok(vec![]));
+        assert_eq!(judge(&["--enable-chunked-prefill", "--data-parallel-size", "1"]), Ok(vec![]));
         let ignored = judge(&["--no-enable-chunked-prefill", "--swap-space", "4"]).expect("ignored");
         assert!(ignored[0].starts_with("--swap-space is ignored: "), "{ignored:?}");
         assert!(ignored[1].starts_with("--no-enable-chunked-prefill is ignored: "), "{ignored:?}");
-        let refused = judge(&["--tensor-parallel-size", "2"]).expect_err("refused");
+        let refused = judge(&["--data-parallel-size", "2"]).expect_err("refused");
         assert!(
-            refused.starts_with("--tensor-parallel-size is not supported (only 1 is accepted): "),
+            refused.starts_with("--data-parallel-size is not supported (only 1 is accepted): "),
             "{refused}"
         );
         assert_eq!(judge(&["--no-enable-eplb"]), Ok(vec![]));

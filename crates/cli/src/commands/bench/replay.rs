@@ -62,6 +62,7 @@ impl Executor for Replay {
             takes_whole_prompts: false,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         };
         self.draft_model.as_ref().map_or(any, |model| model.capacity())
     }

@@ -25,7 +25,6 @@ use throng_text::AnswerFormat;
 use tokio::sync::oneshot;
 
 use self::listen::Listening;
-use super::fingerprint::fingerprint;
 use super::plan::page_maker;
 use crate::args::{GenerationConfigSource, ServeArgs};
 use crate::config::{AdapterSection, EngineSection, ModelSection, Settings};
@@ -255,7 +254,7 @@ pub fn served_model(running: RunningModel, section: &ModelSection) -> ServedMode
     // A vector counts as one token of the engine's sequences.
     let max_model_len = capacity.max_sequence_tokens - u32::from(pooling.is_some());
     ServedModel {
-        fingerprint: Some(fingerprint(&running, running::isa(section)).into()),
+        fingerprint: Some(running.fingerprint(section).into()),
         root: running.names.last().cloned().unwrap_or_default(),
         eos_token_ids: running.eos_token_ids(),
         names: running.names,

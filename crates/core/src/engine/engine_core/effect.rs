@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::request::RequestId;
 use crate::scheduling::batch::ScheduledBatch;
+use crate::scheduling::block_store::StoreOrder;
 use crate::scheduling::masks::SequenceMasks;
 use crate::timeline::request_trace::RequestTrace;
 
@@ -59,6 +60,9 @@ pub enum Effect {
     /// [`Input::MasksEvaluated`](super::Input::MasksEvaluated). The masks of a batch must be evaluated too,
     /// which is reported if they are awaited.
     EvaluateMasks(Arc<SequenceMasks>),
+    /// Carry this order for the store out; a read is reported with
+    /// [`Input::BlockRead`](super::Input::BlockRead).
+    OrderStore(StoreOrder),
     /// The oldest step ended or was given up.
     EndStep {
         /// Record of the step; its time of planning, which the core does not know, is 0.

@@ -1,7 +1,11 @@
 //! Inputs of the engine's core, as data. Does not know where an input comes from.
 
+use std::sync::Arc;
+
 use crate::request::{Request, RequestId, SequenceId};
-use crate::scheduling::batch::StepOutput;
+use crate::scheduling::batch::{StepOutput, StoreSlot};
+use crate::scheduling::block_hash::BlockContent;
+use crate::scheduling::block_store::StoreCapacity;
 use crate::scheduling::executor::{ExecutorCapacity, ExecutorError};
 use crate::scheduling::scheduler::MaskReport;
 use crate::time::{Nanos, Timestamp};
@@ -52,6 +56,27 @@ pub enum Input {
         epoch: Epoch,
         /// Reason, for the log.
         reason: String,
+    },
+    /// A store for blocks was opened. Comes before the first request.
+    StoreOpened {
+        /// Size and bounds.
+        capacity: StoreCapacity,
+        /// Contents that it holds already, the most recently used last.
+        kept: Arc<[(StoreSlot, BlockContent)]>,
+    },
+    /// A block of a batch was written to the store, or could not be.
+    BlockWritten {
+        /// Slot of the store.
+        slot: StoreSlot,
+        /// Whether its content can be read.
+        succeeded: bool,
+    },
+    /// A slot of the store was read into host memory, or could not be.
+    BlockRead {
+        /// Slot of the store.
+        slot: StoreSlot,
+        /// Whether its bytes wait in host memory.
+        succeeded: bool,
     },
     /// Finish the accepted requests, at most until `deadline`, and stop.
     Drain {

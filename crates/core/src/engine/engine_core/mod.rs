@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::request::{Request, RequestId};
-use crate::scheduling::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
+use crate::scheduling::executor::{ExecutorCapacity, ExecutorError, MAX_STEPS_IN_FLIGHT};
 use crate::scheduling::scheduler::{Scheduler, Step};
 use crate::time::{Nanos, Timestamp};
 
@@ -31,6 +31,15 @@ use streams::Streams;
 
 /// Longest time for making an executor, after which the engine is unhealthy.
 pub const EXECUTOR_TIMEOUT: Nanos = Nanos::from_ms(60_000);
+
+/// Longest time for which an engine that was drained saves blocks to its store.
+pub const SAVING_TIMEOUT: Nanos = Nanos::from_ms(10_000);
+
+/// Losses of a process, within [`LOSSES_WITHIN`], after which running requests go on.
+const MOST_LOSSES: usize = 3;
+
+/// Time for which a loss counts.
+const LOSSES_WITHIN: Nanos = Nanos::from_ms(60_000);
 
 /// The engine's state. It changes only in [`EngineCore::apply`].
 #[derive(Debug)]
@@ -46,6 +55,8 @@ pub struct EngineCore {
     epoch: Epoch,
     /// The steps in flight, the oldest first.
     steps: VecDeque<InFlight>,
+    /// Times at which processes of the executor were lost, those of late.
+    losses: Vec<Timestamp>,
     stats: EngineStats,
     /// Number of requests that arrived since the last step was planned.
     n_arrivals: u32,
@@ -71,10 +82,12 @@ struct InFlight {
     record: StepRecord,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Drain {
     /// Latest time; `None` for no limit.
     deadline: Option<Timestamp>,
+    /// Time until which the engine that has nothing else to do saves blocks.
+    saved_by: Timestamp,
 }
 
 impl EngineCore {
@@ -91,6 +104,7 @@ impl EngineCore {
             executor: CurrentExecutor::Ready,
             epoch: Epoch::default(),
             steps: VecDeque::with_capacity(MAX_STEPS_IN_FLIGHT),
+            losses: Vec::new(),
             stats,
             n_arrivals: 0,
             drain: None,
@@ -135,13 +149,20 @@ impl EngineCore {
                     self.give_up_executor(reason.clone(), now, effects);
                 }
             }
+            Input::StoreOpened { capacity, kept } => {
+                self.scheduler.attach_store(*capacity, kept.iter().copied());
+            }
+            Input::BlockWritten { slot, succeeded } => self.scheduler.note_written(*slot, *succeeded),
+            Input::BlockRead { slot, succeeded } => self.scheduler.note_read(*slot, *succeeded),
             Input::Drain { deadline } => {
                 self.advance_state(EngineState::Draining, effects);
-                let drain = self.drain.get_or_insert_default();
+                let saved_by = now + SAVING_TIMEOUT;
+                let drain = self.drain.get_or_insert(Drain { deadline: None, saved_by });
                 drain.deadline = drain.deadline.into_iter().chain(*deadline).min();
             }
             Input::Tick => self.tick(now, effects),
         }
+        effects.extend(self.scheduler.take_store_orders().map(Effect::OrderStore));
     }
 
     /// Time at which the next [`Input::Tick`] is due although no other input comes.
@@ -155,8 +176,12 @@ impl EngineCore {
             CurrentExecutor::Ready | CurrentExecutor::None => None,
         };
         let of_drain = self.drain.as_ref().and_then(|drain| drain.deadline);
-        let deadlines = [of_step, of_executor, self.wait_deadline(), self.masks_deadline(), of_drain];
-        deadlines.into_iter().flatten().min()
+        let of_saving = self.drain.as_ref().map(|drain| drain.saved_by);
+        let of_saving = of_saving.filter(|_| self.scheduler.is_idle());
+        let of_restoring = self.scheduler.restore_deadline();
+        let of_waiting = [self.wait_deadline(), self.masks_deadline(), of_restoring];
+        let deadlines = [of_step, of_executor, of_drain, of_saving].into_iter().chain(of_waiting);
+        deadlines.flatten().min()
     }
 
     /// Whether the engine takes and runs requests.
@@ -222,7 +247,9 @@ impl EngineCore {
         self.end_overdue(now, effects);
         self.end_overdue_masks(now, effects);
         let overdue = |drain: &Drain| drain.deadline.is_some_and(|deadline| deadline <= now);
-        if self.drain.as_ref().is_some_and(|drain| self.scheduler.is_idle() || overdue(drain)) {
+        let is_saved = |drain: &Drain| drain.saved_by <= now || self.scheduler.is_saved();
+        let is_done = |drain: &Drain| self.scheduler.is_idle() && is_saved(drain);
+        if self.drain.as_ref().is_some_and(|drain| is_done(drain) || overdue(drain)) {
             self.fail_all(&EngineFailure::Stopped, now, effects);
             return self.advance_state(EngineState::Stopped, effects);
         }
@@ -308,14 +335,27 @@ impl EngineCore {
         Some(oldest.alone_since + Nanos::from_ms(self.config.step_timeout_ms))
     }
 
-    /// Fails the requests of the oldest step, which has no result, and requests a new executor; other
-    /// running requests are computed again.
+    /// Whether the requests of a failed step are computed again: it failed because of a lost process, and few
+    /// were lost lately, so that no request can take one process after the other with it.
+    fn survives(&mut self, failure: &EngineFailure, now: Timestamp) -> bool {
+        let EngineFailure::StepFailed(ExecutorError::PeerLost(_)) = failure else { return false };
+        self.losses.retain(|&lost| now.since(lost) < LOSSES_WITHIN);
+        self.losses.push(now);
+        self.losses.len() <= MOST_LOSSES
+    }
+
+    /// Fails the requests of the oldest step, which has no result, unless they survive it, and requests a
+    /// new executor; other running requests are computed again.
     fn fail_step(&mut self, failure: EngineFailure, now: Timestamp, effects: &mut Vec<Effect>) {
         let Some(in_flight) = self.take_oldest_step(now) else { return };
         self.log_step(&in_flight.step, in_flight.record, Some(failure.clone()), effects);
-        self.streams.step_failure = failure;
-        let streams = &mut self.streams;
-        self.scheduler.fail(in_flight.step, now, &mut |event| streams.pass_on(event, effects));
+        if self.survives(&failure, now) {
+            self.scheduler.discard(in_flight.step, now);
+        } else {
+            self.streams.step_failure = failure;
+            let streams = &mut self.streams;
+            self.scheduler.fail(in_flight.step, now, &mut |event| streams.pass_on(event, effects));
+        }
         for in_flight in self.steps.drain(..) {
             self.scheduler.discard(in_flight.step, now);
         }

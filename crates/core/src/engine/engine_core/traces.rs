@@ -87,6 +87,8 @@ impl OpenTrace {
     /// Notes that one of its continuations ended.
     pub fn finished(&mut self, timeline: &Timeline) {
         self.trace.n_preemptions += timeline.n_preemptions;
+        self.trace.restored_tokens += timeline.restored_tokens;
+        self.trace.restoring = Nanos(self.trace.restoring.0.saturating_add(timeline.restoring.0));
     }
 
     /// Completes the trace of a request that ends now.

@@ -59,6 +59,10 @@ impl Observed {
             Input::ExecutorNotMade { epoch, .. } => ObservedInput::Other(Event::ExecutorNotMade(epoch.0)),
             Input::Drain { deadline } => ObservedInput::Other(Event::Drain(deadline.map(Timestamp::as_ns))),
             Input::Tick => ObservedInput::Other(Event::Tick),
+            // A run without the store computes what this one brought back.
+            Input::StoreOpened { .. } | Input::BlockWritten { .. } | Input::BlockRead { .. } => {
+                ObservedInput::None
+            }
             Input::MasksEvaluated(_) => ObservedInput::None,
         };
         let mut observed = Self { at, input, tokens: Vec::new(), ends: Vec::new(), closed: Vec::new(), step };

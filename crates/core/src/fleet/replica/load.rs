@@ -73,13 +73,22 @@ pub struct Totals {
     /// Pictures whose features were known when a prompt reached them.
     #[serde(skip_serializing_if = "is_zero")]
     pub known_media: u64,
+    /// Blocks of keys and values that were brought back from disk.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub restored_blocks: u64,
+    /// Blocks that were written to disk.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stored_blocks: u64,
+    /// Blocks that could not be written to disk, or not be read from it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed_block_transfers: u64,
     /// Requests that ended with a failure.
     pub failed_requests: u64,
     /// Executors made after the first one.
     pub executor_restarts: u64,
 }
 
-/// Whether a total that models without pictures do not have is left out.
+/// Whether a total that some models do not have is left out.
 fn is_zero(total: &u64) -> bool {
     *total == 0
 }

@@ -122,6 +122,15 @@ impl StepMessage {
         }
     }
 
+    /// Removes what only a reader that chooses tokens needs: the histories of sequences.
+    pub fn forget_histories(&mut self) {
+        self.history.clear();
+        self.output.clear();
+        for record in &mut self.sequences {
+            (record.n_history, record.n_output) = (0, 0);
+        }
+    }
+
     fn push(&mut self, batch: &ScheduledBatch, scheduled: &ScheduledSequence) {
         let (tokens, blocks) = (batch.tokens(scheduled), batch.blocks(scheduled));
         let (history, output) = (batch.history(scheduled, 0), batch.output(scheduled, 0));

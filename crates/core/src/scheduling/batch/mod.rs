@@ -5,6 +5,7 @@ mod block_move;
 mod encoding;
 mod message;
 mod state;
+mod stored;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub use block_move::{BlockLocation, BlockMove, Tier};
 pub use encoding::{ScheduledEncoding, WorkShare};
 pub use message::{ConstraintOf, MalformedStep, StepMessage};
 pub use state::{MemorySlot, SlotCopy, StateSave, StateShare};
+pub use stored::{BlockLoad, BlockSave, StoreSlot};
 
 /// One step's work over several sequences.
 ///
@@ -47,6 +49,8 @@ pub struct ScheduledBatch {
     blocks: Vec<BlockId>,
     history: Vec<TokenId>,
     output: Vec<TokenId>,
+    saves: Vec<BlockSave>,
+    loads: Vec<BlockLoad>,
     moves: Vec<BlockMove>,
     state_copies: Vec<SlotCopy>,
     encodings: Vec<ScheduledEncoding>,
@@ -136,6 +140,8 @@ impl ScheduledBatch {
         self.blocks.clear();
         self.history.clear();
         self.output.clear();
+        self.saves.clear();
+        self.loads.clear();
         self.moves.clear();
         self.state_copies.clear();
         self.encodings.clear();
@@ -172,6 +178,26 @@ impl ScheduledBatch {
     /// The work on pictures.
     pub fn encodings(&self) -> &[ScheduledEncoding] {
         &self.encodings
+    }
+
+    /// Adds a block to save, which is read before any load and move overwrites it.
+    pub fn push_save(&mut self, save: BlockSave) {
+        self.saves.push(save);
+    }
+
+    /// The blocks to save to the store, first of all.
+    pub fn saves(&self) -> &[BlockSave] {
+        &self.saves
+    }
+
+    /// Adds a block to load, which comes after all saves and those loads that were added before it.
+    pub fn push_load(&mut self, load: BlockLoad) {
+        self.loads.push(load);
+    }
+
+    /// The blocks to load from the store, before moves and all that the step computes.
+    pub fn loads(&self) -> &[BlockLoad] {
+        &self.loads
     }
 
     /// Adds a move of a block, which comes after those before it and before all that the step computes.

@@ -2,19 +2,15 @@
 //! only on request. Does not know the readers.
 
 use crate::scheduling::batch::BlockId;
-use crate::scheduling::block_hash::{BlockHash, BlockTokens};
+use crate::scheduling::block_hash::BlockContent;
 
 /// Content that was cached in a block which has since been reallocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedBlock {
     /// The block that held it.
     pub block: BlockId,
-    /// Name of the content.
-    pub hash: BlockHash,
-    /// The name of the prefix before it.
-    pub parent: BlockHash,
-    /// Tokens of the content.
-    pub tokens: BlockTokens,
+    /// The content.
+    pub content: BlockContent,
 }
 
 /// Contents dropped since they were last taken, at most as many as there are blocks. With more, steps have

@@ -10,6 +10,8 @@ use crate::scheduling::sequence::{Running, Sequence};
 pub(super) struct Ahead {
     makes_drafts: bool,
     max_sequence_tokens: usize,
+    /// Whether the executor carries tokens at all.
+    carries: bool,
 }
 
 impl Ahead {
@@ -18,6 +20,7 @@ impl Ahead {
             makes_drafts: config.max_draft_tokens > 0
                 && (config.speculation.looks_up() || config.speculation.asks_draft_model()),
             max_sequence_tokens: admission.max_sequence_tokens(),
+            carries: admission.n_stages() == 1,
         }
     }
 
@@ -33,6 +36,6 @@ impl Ahead {
             || (self.makes_drafts && sampling.max_draft_tokens > 0);
         let is_longest = n_tokens - sequence.n_prompt() >= sampling.max_tokens as usize
             || n_tokens >= self.max_sequence_tokens;
-        !is_needed_on_host && !is_longest
+        self.carries && !is_needed_on_host && !is_longest
     }
 }

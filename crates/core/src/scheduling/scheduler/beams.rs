@@ -65,7 +65,9 @@ impl Scheduler {
 
     /// Index of the last running sequence that only waits for other beams.
     pub(super) fn last_idle_running(&self) -> Option<usize> {
-        let is_idle = |s: &Sequence<Running>| s.n_missing() == 0 && s.awaits_masks_since().is_none();
+        let is_idle = |s: &Sequence<Running>| {
+            s.n_missing() == 0 && s.awaits_masks_since().is_none() && !s.is_restoring()
+        };
         self.running.iter().rposition(is_idle)
     }
 

@@ -74,6 +74,7 @@ impl Scheduler {
     /// Ends a step that ran. A sequence without its token, or with an error, ends its request and no other;
     /// results for a sequence that has ended meanwhile are dropped.
     pub fn complete(&mut self, step: Step, output: &StepOutput, now: Timestamp, emit: &mut Emit<'_>) {
+        self.pool.set_now(now);
         self.observe_time(&step, output, now);
         self.end_step(&step, now);
         let (batch, mut guess) = (step.batch, 0);

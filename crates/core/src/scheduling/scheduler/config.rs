@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::scheduling::block_pool::EvictionPolicy;
 use crate::scheduling::executor::ExecutorCapacity;
 
 /// Settings of planning, and bounds on waiting requests.
@@ -31,6 +32,8 @@ pub struct SchedulerConfig {
     /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request
     /// always do.
     pub prefix_caching: bool,
+    /// Choice of the cached blocks that give way to others.
+    pub eviction: EvictionPolicy,
     /// Order of waiting requests.
     pub policy: SchedulingPolicy,
 }
@@ -47,6 +50,7 @@ impl Default for SchedulerConfig {
             speculation: SpeculationMethod::PromptLookup,
             prompt_lookup_min: 3,
             prefix_caching: true,
+            eviction: EvictionPolicy::default(),
             policy: SchedulingPolicy::Priority,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::request::Request;
 use crate::scheduling::admission::Admission;
-use crate::scheduling::batch::{BLOCK_TOKENS, BlockId};
+use crate::scheduling::batch::BLOCK_TOKENS;
 
 /// Number of tokens from `start` on, near `n`, after which no picture is cut: fewer, up to the beginning of
 /// the picture that `n` would cut, or at the beginning of a picture all of it, if that is at most `most`.
@@ -29,10 +29,12 @@ pub(super) fn least_chunk(admission: &Admission, request: &Request, start: usize
     span.filter(|span| span.start as usize == start).map_or(1, |span| span.len as usize)
 }
 
-/// Leaves out cached blocks that would end inside of a picture.
-pub(super) fn drop_cut_hits(admission: &Admission, request: &Request, hits: &mut Vec<BlockId>) {
-    let Some(media) = request.media.as_ref().filter(|_| admission.keeps_media_whole()) else { return };
-    while let Some(span) = media.span_cut_at((hits.len() * BLOCK_TOKENS) as u32) {
-        hits.truncate(span.start as usize / BLOCK_TOKENS);
+/// The largest number of leading blocks, up to `n_blocks`, that does not end inside of a picture.
+pub(super) fn n_uncut_blocks(admission: &Admission, request: &Request, mut n_blocks: usize) -> usize {
+    if let Some(media) = request.media.as_ref().filter(|_| admission.keeps_media_whole()) {
+        while let Some(span) = media.span_cut_at((n_blocks * BLOCK_TOKENS) as u32) {
+            n_blocks = span.start as usize / BLOCK_TOKENS;
+        }
     }
+    n_blocks
 }

@@ -14,6 +14,7 @@ mod fairness;
 mod media;
 mod pause;
 mod plan;
+mod restoring;
 mod shares;
 mod states;
 mod stats;
@@ -33,6 +34,7 @@ use crate::scheduling::admission::{Admission, QueueBound, Refusal};
 use crate::scheduling::batch::{BlockId, ScheduledBatch};
 use crate::scheduling::block_hash::BlockHash;
 use crate::scheduling::block_pool::{BlockPool, CacheEvent};
+use crate::scheduling::block_store::BlockStore;
 use crate::scheduling::block_table::blocks_for;
 use crate::scheduling::executor::ExecutorCapacity;
 use crate::scheduling::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
@@ -131,7 +133,9 @@ impl Scheduler {
         Self {
             admission,
             queue: QueueBound::new(config.max_queued_requests as usize, max_queued_tokens),
-            pool: BlockPool::new(capacity.n_blocks).with_states(capacity.n_state_slots),
+            pool: BlockPool::new(capacity.n_blocks)
+                .with_states(capacity.n_state_slots)
+                .with_eviction(config.eviction),
             waiting: WaitingQueue::default(),
             light: LowShareTenants::default(),
             slow_masks: SlowMasks::default(),
@@ -187,7 +191,12 @@ impl Scheduler {
         let mut n_live = 0;
         for (index, _) in request.continuations().take(n_first) {
             let rank = Rank { priority, arrival, index: if beams.is_some() { 0 } else { index } };
-            let sequence = Sequence::new(Arc::clone(&request), rank, root, now);
+            let mut sequence = Sequence::new(Arc::clone(&request), rank, root, now);
+            if n_live == 0 {
+                self.hits.clear();
+                sequence.find_cached(&self.pool, &mut self.hits);
+                self.pool.note_awaited(&self.hits, now);
+            }
             match sequence.ending(self.admission.max_sequence_tokens()) {
                 None => self.waiting.insert(sequence),
                 // Its last token was reported before, its end was not: the next plan reports it.
@@ -307,6 +316,8 @@ impl Scheduler {
             total_blocks: self.pool.n_total(),
             used_blocks: self.pool.n_used(),
             cached_blocks: self.pool.n_cached(),
+            stored_blocks: self.pool.store().map_or(0, BlockStore::n_kept),
+            store: self.pool.store().map(BlockStore::counters).unwrap_or_default(),
             counters: self.counters,
         }
     }

@@ -8,7 +8,8 @@ use super::ahead::Ahead;
 use super::budget::StepBudget;
 use super::encoding::push_encodings;
 use super::fairness::has_others;
-use super::media::{drop_cut_hits, least_chunk, without_cut};
+use super::media::{least_chunk, n_uncut_blocks, without_cut};
+use super::restoring::{push_traffic, stored_after};
 use super::shares::Lack;
 use super::{Emit, Event, Scheduler, Step};
 use crate::request::TokenId;
@@ -31,7 +32,9 @@ impl Scheduler {
     /// When the maximum number of steps is in flight.
     pub fn plan(&mut self, now: Timestamp, emit: &mut Emit<'_>) -> Option<Step> {
         assert!(self.n_in_flight() < self.max_steps_in_flight(), "a step more than there may be in flight");
+        self.pool.set_now(now);
         self.report_ended(emit);
+        self.continue_restoring(now);
         let mut budget = StepBudget::new(self.config.max_batch_tokens as usize);
         if !self.schedule_light_alone(&mut budget, now, emit) {
             budget = StepBudget::new(self.config.max_batch_tokens as usize);
@@ -80,10 +83,13 @@ impl Scheduler {
 
     /// Gives a token to each sequence that lacks just one.
     fn schedule_single_tokens(&mut self, budget: &mut StepBudget) {
+        // Each stage of a pipeline has its share of the sequences.
+        let mut n_left = self.running.len().div_ceil(self.admission.n_stages());
         let mut i = 0;
-        while i < self.running.len() && budget.tokens_left > 0 {
+        while i < self.running.len() && budget.tokens_left > 0 && n_left > 0 {
             if self.running[i].n_missing() == 1 && self.make_room(i, 1, budget) {
                 self.schedule(i, 1, budget);
+                n_left -= 1;
             }
             i += 1;
         }
@@ -212,12 +218,16 @@ impl Scheduler {
             let mut n_before = usize::MAX;
             while self.hits.len() < n_before {
                 n_before = self.hits.len();
-                drop_cut_hits(&self.admission, &head.request, &mut self.hits);
+                self.hits.truncate(n_uncut_blocks(&self.admission, &head.request, self.hits.len()));
                 head.keep_checkpointed(&self.pool, &mut self.hits);
             }
         }
         let (n_tokens, n_hits) = (head.tokens().len(), self.hits.len());
-        let n_cached = n_hits * BLOCK_TOKENS;
+        let mut stored = Vec::new();
+        if !needs_whole_prompt {
+            stored = stored_after(head, n_hits, &self.admission, &self.step_time, &mut self.pool);
+        }
+        let n_cached = (n_hits + stored.len()) * BLOCK_TOKENS;
         let is_computing_for_it = |other: &Sequence<Running>| match needs_whole_prompt {
             true => other.request.id == head.request.id,
             false => other.rank.priority <= head.rank.priority && head.could_share_next(n_hits, other),
@@ -255,11 +265,12 @@ impl Scheduler {
         if head.state.is_charged {
             self.waiting.charge_prompt(&head.request.tenant, n_tokens - n_cached);
         }
-        if head.timeline.first_scheduled.is_none() {
-            self.counters.cache_query_tokens += if needs_whole_prompt { 0 } else { n_tokens as u64 };
-            self.counters.cache_hit_tokens += n_cached as u64;
+        let is_first_start = head.timeline.first_scheduled.is_none();
+        if is_first_start {
+            self.counters.note_lookup(if needs_whole_prompt { 0 } else { n_tokens }, n_hits * BLOCK_TOKENS);
         }
         let mut sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
+        self.begin_restoring(&mut sequence, stored, is_first_start, now);
         self.note_light(&mut sequence, has_low_share, now);
         let i = self.insert_running(sequence);
         self.start_masks(i, now);
@@ -273,6 +284,9 @@ impl Scheduler {
     fn schedule_first(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
         let sequence = &self.running[i];
         let most = n.min(sequence.n_missing());
+        if most == 0 {
+            return;
+        }
         let n = without_cut(&self.admission, &sequence.request, sequence.n_planned(), most, most);
         let n = self.encode_before(i, n, !self.waiting.is_empty(), budget);
         if n > 0 {
@@ -355,7 +369,8 @@ impl Scheduler {
 
     fn build_step(&mut self, budget: &StepBudget, now: Timestamp) -> Option<Step> {
         let shape = budget.shape;
-        if shape.n_tokens == 0 && !self.running.iter().any(Sequence::encodes) {
+        let has_traffic = self.plan_traffic();
+        if shape.n_tokens == 0 && !has_traffic && !self.running.iter().any(Sequence::encodes) {
             return None;
         }
         let number = self.n_planned;
@@ -368,6 +383,7 @@ impl Scheduler {
         }
         let batch = Arc::get_mut(shared)?;
         batch.clear();
+        push_traffic(&mut self.pool, batch);
         push_encodings(&mut self.running, batch);
         batch.set_has_others(has_others(&self.running));
         self.pool.states_mut().take_copies().for_each(|copy| batch.push_state_copy(copy));

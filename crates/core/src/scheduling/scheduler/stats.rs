@@ -2,6 +2,8 @@
 
 use std::ops::AddAssign;
 
+use crate::scheduling::block_store::StoreCounters;
+
 /// Counts since the scheduler was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -31,6 +33,14 @@ pub struct Counters {
     pub known_media: u64,
 }
 
+impl Counters {
+    /// Notes that `n_tokens` prompt tokens were looked for in the cache, and how many were found.
+    pub(super) fn note_lookup(&mut self, n_tokens: usize, n_found: usize) {
+        self.cache_query_tokens += n_tokens as u64;
+        self.cache_hit_tokens += n_found as u64;
+    }
+}
+
 impl AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
         self.steps += other.steps;
@@ -43,6 +53,8 @@ impl AddAssign for Counters {
         self.preemptions += other.preemptions;
         self.cache_query_tokens += other.cache_query_tokens;
         self.cache_hit_tokens += other.cache_hit_tokens;
+        self.encoded_media += other.encoded_media;
+        self.known_media += other.known_media;
     }
 }
 
@@ -69,6 +81,10 @@ pub struct SchedulerStats {
     pub used_blocks: usize,
     /// Number of KV blocks that no sequence holds and whose content can be found.
     pub cached_blocks: usize,
+    /// Number of blocks in the store; 0 without one.
+    pub stored_blocks: usize,
+    /// Counts of the store.
+    pub store: StoreCounters,
     /// Counts since the start.
     pub counters: Counters,
 }

@@ -6,14 +6,15 @@ mod beams;
 mod encodings;
 mod masks;
 mod recurrent;
+mod restoring;
 mod shares;
 
 use std::sync::Arc;
 
 use crate::prompt_media::PromptMedia;
 use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
-use crate::scheduling::batch::{BLOCK_TOKENS, BlockId};
-use crate::scheduling::block_hash::{BlockHash, BlockTokens};
+use crate::scheduling::batch::{BLOCK_TOKENS, BlockId, StoreSlot};
+use crate::scheduling::block_hash::{BlockContent, BlockHash, BlockTokens};
 use crate::scheduling::block_pool::BlockPool;
 use crate::scheduling::block_table::{BlockTable, blocks_for};
 use crate::scheduling::speculation::{DraftSource, Speculation};
@@ -23,6 +24,7 @@ use encodings::Encodings;
 use masks::MaskState;
 pub use masks::SLOW_MASKS;
 use recurrent::RecurrentState;
+use restoring::Restoring;
 pub(crate) use shares::Share;
 use shares::Shares;
 
@@ -68,6 +70,8 @@ pub struct Running {
     masks: MaskState,
     /// Progress with the pictures of the prompt.
     encodings: Encodings,
+    /// Blocks that come back from a store; `None` if it has all that there are.
+    restoring: Option<Restoring>,
     /// Shares in the steps in flight.
     shares: Shares,
     /// Number of new tokens in the planned step, drafts included; 0 if it has no share in it.
@@ -141,8 +145,8 @@ impl<S> Sequence<S> {
         self.request.prompt.len()
     }
 
-    /// The names of full block `block_idx` and of the prefix before it, and its tokens.
-    fn block_name(&mut self, block_idx: usize) -> (BlockHash, BlockHash, BlockTokens) {
+    /// Content of full block `block_idx`.
+    fn block_content(&mut self, block_idx: usize) -> BlockContent {
         while self.hashes.len() <= block_idx {
             let parent = self.hashes.last().copied().unwrap_or(self.root);
             let idx = self.hashes.len();
@@ -150,7 +154,8 @@ impl<S> Sequence<S> {
             self.hashes.push(hash);
         }
         let parent = if block_idx == 0 { self.root } else { self.hashes[block_idx - 1] };
-        (self.hashes[block_idx], parent, self.block_tokens(block_idx))
+        let (hash, tokens) = (self.hashes[block_idx], self.block_tokens(block_idx));
+        BlockContent { hash, parent, tokens, n_before: block_idx as u32 }
     }
 
     /// Whether the first `n_tokens` tokens are equal, and the media that they stand for.
@@ -195,10 +200,17 @@ impl Sequence<Waiting> {
     /// to compute, since its logits are needed.
     pub fn find_cached(&mut self, pool: &BlockPool, hits: &mut Vec<BlockId>) {
         for block_idx in 0..(self.tokens().len() - 1) / BLOCK_TOKENS {
-            let (hash, parent, tokens) = self.block_name(block_idx);
-            let Some(block) = pool.find(hash, parent, &tokens) else { return };
+            let content = self.block_content(block_idx);
+            let Some(block) = pool.find(&content) else { return };
             hits.push(block);
         }
+    }
+
+    /// Slots of the pool's store with the blocks that follow the first `n_hits`, but for the last token.
+    pub fn find_stored(&mut self, n_hits: usize, pool: &BlockPool) -> Vec<StoreSlot> {
+        let Some(store) = pool.store() else { return Vec::new() };
+        let last = (self.tokens().len() - 1) / BLOCK_TOKENS;
+        (n_hits..last).map_while(|block_idx| store.find(&self.block_content(block_idx))).collect()
     }
 
     /// Whether `other` is computing the block that this sequence lacks after its first `n_hits`, and they
@@ -237,6 +249,10 @@ impl Sequence<Waiting> {
             pool.retain(block);
             table.push(block);
         }
+        let n_full = if pool.remembers_dropped() { (self.tokens.len() - 1) / BLOCK_TOKENS } else { 0 };
+        for block_idx in hits.len()..n_full {
+            pool.note_missed(self.block_content(block_idx).hash);
+        }
         let n_computed = hits.len() * BLOCK_TOKENS;
         if self.timeline.first_scheduled.is_none() {
             self.timeline.first_scheduled = Some(now);
@@ -252,6 +268,7 @@ impl Sequence<Waiting> {
             recurrent,
             masks: MaskState::default(),
             encodings: Encodings::default(),
+            restoring: None,
             shares: Shares::default(),
             n_scheduled: 0,
             n_scheduled_drafts: 0,
@@ -365,8 +382,8 @@ impl Sequence<Running> {
     /// Names the full blocks that were computed. Their tokens must have been appended before.
     pub fn publish(&mut self, pool: &mut BlockPool) {
         for block_idx in self.state.n_published..self.state.n_computed / BLOCK_TOKENS {
-            let (hash, parent, tokens) = self.block_name(block_idx);
-            pool.publish(self.state.table.as_slice()[block_idx], hash, parent, &tokens);
+            let content = self.block_content(block_idx);
+            pool.publish(self.state.table.as_slice()[block_idx], &content);
             self.state.n_published = block_idx + 1;
         }
         self.publish_states(pool);
@@ -404,6 +421,10 @@ impl Sequence<Running> {
     }
 
     fn give_back(&mut self, pool: &mut BlockPool) {
+        self.stop_restoring(pool);
+        if let Some(store) = pool.store_mut() {
+            store.touch(&self.hashes);
+        }
         self.forget_copy(pool);
         self.release_state(pool);
         std::mem::take(&mut self.state.table).release(pool);

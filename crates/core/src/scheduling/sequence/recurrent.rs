@@ -35,7 +35,7 @@ impl Sequence<Waiting> {
             return;
         }
         while let Some(last) = hits.len().checked_sub(1) {
-            if pool.states().find(self.block_name(last).0).is_some() {
+            if pool.states().find(self.block_content(last).hash).is_some() {
                 return;
             }
             hits.pop();
@@ -53,15 +53,15 @@ impl Sequence<Waiting> {
         let last = (self.tokens().len() - 1) / BLOCK_TOKENS;
         let mut n_cached = n_hits;
         while n_cached < last {
-            let (hash, parent, tokens) = self.block_name(n_cached);
-            if pool.find(hash, parent, &tokens).is_none() {
+            let content = self.block_content(n_cached);
+            if pool.find(&content).is_none() {
                 break;
             }
             n_cached += 1;
         }
         let (slot, from) = match n_hits.checked_sub(1) {
             Some(last_hit) => {
-                let (slot, from) = pool.states_mut().begin_at(self.block_name(last_hit).0);
+                let (slot, from) = pool.states_mut().begin_at(self.block_content(last_hit).hash);
                 (slot, Some(from))
             }
             None => (pool.states_mut().allocate().expect("the planner counted the slots"), None),
@@ -93,7 +93,7 @@ impl Sequence<Running> {
             if checkpoint <= start || checkpoint > start + n_tokens {
                 continue;
             }
-            let name = self.block_name(checkpoint / BLOCK_TOKENS - 1).0;
+            let name = self.block_content(checkpoint / BLOCK_TOKENS - 1).hash;
             if pool.states().find(name).is_none() {
                 *save = pool.states_mut().allocate().map(|slot| (checkpoint, slot));
             }
@@ -115,7 +115,7 @@ impl Sequence<Running> {
         let mut saves = std::mem::take(&mut state.saves);
         for save in &mut saves {
             if let Some((checkpoint, slot)) = save.take_if(|(checkpoint, _)| *checkpoint <= n_computed) {
-                pool.states_mut().keep(slot, self.block_name(checkpoint / BLOCK_TOKENS - 1).0);
+                pool.states_mut().keep(slot, self.block_content(checkpoint / BLOCK_TOKENS - 1).hash);
             }
         }
         if let Some(state) = &mut self.state.recurrent {

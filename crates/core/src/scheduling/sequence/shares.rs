@@ -69,8 +69,12 @@ impl Sequence<Running> {
 
     /// Number of tokens that its next share may compute: those that it lacks, and those that steps in
     /// flight sample, if they can be carried. 0 for a beam that waits for the others, and for a sequence
-    /// that waits for the step in flight. Excludes the last token of a sequence that waits for its masks.
+    /// that waits for the step in flight or for blocks from a store. Excludes the last token of a sequence
+    /// that waits for its masks.
     pub fn n_missing(&self) -> usize {
+        if self.is_restoring() {
+            return 0;
+        }
         let n = match self.newest_share() {
             None => self.tokens.len() - self.state.n_computed,
             Some(share) if !share.may_be_followed => 0,

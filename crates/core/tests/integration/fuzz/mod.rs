@@ -8,6 +8,7 @@ mod pictures;
 mod requests;
 mod saboteur;
 mod states;
+mod store;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -9,7 +9,7 @@ use throng_core::scheduling::batch::{
     BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, MemorySlot, NewSequence, ScheduledBatch, StateSave,
     StateShare, StepOutput,
 };
-use throng_core::scheduling::block_hash::BlockHash;
+use throng_core::scheduling::block_hash::{BlockContent, BlockHash};
 use throng_core::scheduling::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod};
 
 use super::ledger::Ledger;
@@ -108,6 +108,8 @@ pub enum Bug {
     CarriedTokenLost,
     /// A step ends with the answers of the one after it.
     AnswersOfTwoSteps,
+    /// What was read from the store does not reach its block.
+    LostLoad,
 }
 
 /// What a bug that mixes up steps remembers of the step before.
@@ -140,7 +142,7 @@ impl Memory {
 }
 
 impl Bug {
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -186,6 +188,7 @@ impl Bug {
         Self::WrongTokenCarried,
         Self::CarriedTokenLost,
         Self::AnswersOfTwoSteps,
+        Self::LostLoad,
     ];
 
     /// The configuration as the scheduler gets it.
@@ -224,12 +227,13 @@ impl Bug {
             return;
         }
         let root = root_of(request);
-        let (name, pool) = (root.child(tokens), scheduler.pool_mut());
-        if pool.find(name, root, tokens).is_some() || pool.n_free() == 0 {
+        let (hash, pool) = (root.child(tokens), scheduler.pool_mut());
+        let content = BlockContent { hash, parent: root, tokens: *tokens, n_before: 0 };
+        if pool.find(&content).is_some() || pool.n_free() == 0 {
             return;
         }
         if let Some(block) = pool.allocate() {
-            pool.publish(block, name, root, tokens);
+            pool.publish(block, &content);
             pool.release(block);
         }
     }
@@ -276,11 +280,12 @@ impl Bug {
             for (tokens, (i, &block)) in
                 tokens.as_chunks().0.iter().zip(batch.blocks(scheduled).iter().enumerate())
             {
-                let name = parent.child(tokens);
-                if (i + 1) * BLOCK_TOKENS > n_known && pool.find(name, parent, tokens).is_none() {
-                    pool.publish(block, name, parent, tokens);
+                let hash = parent.child(tokens);
+                let content = BlockContent { hash, parent, tokens: *tokens, n_before: i as u32 };
+                if (i + 1) * BLOCK_TOKENS > n_known && pool.find(&content).is_none() {
+                    pool.publish(block, &content);
                 }
-                (parent, pool) = (name, scheduler.pool_mut());
+                (parent, pool) = (hash, scheduler.pool_mut());
             }
         }
     }

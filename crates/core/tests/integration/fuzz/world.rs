@@ -8,6 +8,7 @@ use throng_core::request::{RequestId, SequenceId, TokenId};
 use throng_core::scheduling::batch::{
     BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob,
 };
+use throng_core::scheduling::block_pool::EvictionPolicy;
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
 use throng_core::scheduling::masks::{MaskPace, SequenceMasks};
 use throng_core::scheduling::scheduler::{
@@ -22,6 +23,7 @@ use super::pictures::Pictures;
 use super::requests::{RequestSource, one_in};
 use super::saboteur::{Bug, Memory};
 use super::states::States;
+use super::store::Store;
 
 /// Counts of what happened in a run, to check that it covered enough.
 #[derive(Debug, Default, Clone, Copy)]
@@ -54,6 +56,9 @@ pub struct Seen {
     pub begun_masks: usize,
     pub early_masks: usize,
     pub parted_pictures: usize,
+    pub saved_blocks: usize,
+    pub loaded_blocks: usize,
+    pub failed_blocks: usize,
 }
 
 impl Seen {
@@ -86,6 +91,9 @@ impl Seen {
         self.begun_masks += other.begun_masks;
         self.early_masks += other.early_masks;
         self.parted_pictures += other.parted_pictures;
+        self.saved_blocks += other.saved_blocks;
+        self.loaded_blocks += other.loaded_blocks;
+        self.failed_blocks += other.failed_blocks;
     }
 
     /// The count of the rarest event.
@@ -100,7 +108,8 @@ impl Seen {
         let all = all.into_iter().chain(rest).chain(drafts).chain(looked_up);
         let masks = [self.left_out, self.begun_masks, self.early_masks, self.parted_pictures];
         let states = [self.saved_states, self.begun_from_states, self.copied_states];
-        all.chain(own).chain(beams).chain(states).chain(masks).min().unwrap_or(0)
+        let stored = [self.saved_blocks, self.loaded_blocks, self.failed_blocks];
+        all.chain(own).chain(beams).chain(states).chain(masks).chain(stored).min().unwrap_or(0)
     }
 }
 
@@ -150,6 +159,7 @@ pub struct World {
     n_begun_masks: usize,
     n_early_masks: usize,
     pictures: Pictures,
+    store: Option<Store>,
 }
 
 /// A step that the executor has computed and the scheduler has not seen.
@@ -172,6 +182,7 @@ impl World {
             takes_whole_prompts: false,
             takes_media: true,
             keeps_media_whole: rng.bool(),
+            n_stages: if rng.bool() { 1 } else { rng.u32(1..=4) },
         };
         let config = SchedulerConfig {
             max_batch_tokens: if one_in(rng, 3) { rng.u32(1..20) } else { 1_000 },
@@ -183,18 +194,24 @@ impl World {
             speculation: *rng.choice(&METHODS).expect("not empty"),
             prompt_lookup_min: rng.u32(1..4),
             prefix_caching: !one_in(rng, 4),
+            eviction: if one_in(rng, 3) { EvictionPolicy::Lru } else { EvictionPolicy::Worth },
             policy: if one_in(rng, 3) { SchedulingPolicy::Fcfs } else { SchedulingPolicy::Priority },
         };
         // A batch that a bug has spoiled has other masks than the scheduler's.
         let is_in_time = one_in(rng, 3) || bug.is_some();
         let one_in_masks_late = if is_in_time { u32::MAX } else { rng.u32(1..12) };
         let most_drafts = if one_in(rng, 4) { 0 } else { rng.usize(1..24) };
+        let mut scheduler =
+            Scheduler::new(bug.map_or(config.clone(), |bug| bug.spoil_config(&config)), capacity);
+        let store = (scheduler.may_have_store() && !one_in(rng, 3)).then(|| Store::new(rng));
+        store.iter().for_each(|store| store.attach(&mut scheduler));
         Self {
             bug,
             capacity,
             most_drafts,
             memory: Memory::default(),
-            scheduler: Scheduler::new(bug.map_or(config.clone(), |bug| bug.spoil_config(&config)), capacity),
+            scheduler,
+            store,
             ledger: Ledger::new(&config),
             config,
             states: States::default(),
@@ -282,6 +299,9 @@ impl World {
             begun_masks: self.n_begun_masks,
             early_masks: self.n_early_masks,
             parted_pictures: self.pictures.n_parted,
+            saved_blocks: self.store.as_ref().map_or(0, |store| store.n_saved),
+            loaded_blocks: self.store.as_ref().map_or(0, |store| store.n_loaded),
+            failed_blocks: self.store.as_ref().map_or(0, |store| store.n_failed),
         }
     }
 
@@ -362,6 +382,8 @@ impl World {
     /// Plans as many steps as there may be in flight, now and then fewer, and ends the oldest.
     fn step(&mut self) -> Result<(), String> {
         self.let_readers_act()?;
+        let n_reports_before = self.n_store_reports();
+        self.let_store_act()?;
         let was_idle = self.scheduler.is_idle();
         self.report_masks()?;
         while self.in_flight.len() < self.scheduler.max_steps_in_flight()
@@ -374,10 +396,25 @@ impl World {
         if self.in_flight.is_empty() && !self.awaited.is_empty() {
             return self.report_some_masks();
         }
+        if self.in_flight.is_empty()
+            && let Some(store) = self.store.as_mut().filter(|store| store.has_work())
+        {
+            store.report(&mut self.rng, &mut self.scheduler);
+            self.now = self.now + Nanos::from_ms(self.rng.u64(..5));
+            return self.scheduler.check_invariants();
+        }
+        if self.in_flight.is_empty() && self.n_store_reports() > n_reports_before {
+            // There may be a step now.
+            return self.verdict();
+        }
         let Some(InFlight { step, output }) = self.in_flight.pop_front() else {
             return if was_idle { self.verdict() } else { self.wake_a_reader() };
         };
         self.now = self.now + self.duration(step.batch());
+        if self.store.is_some() && one_in(&mut self.rng, 40) {
+            // A store rests after a write that failed.
+            self.now = self.now + Nanos::from_ms(10_000);
+        }
         if one_in(&mut self.rng, self.one_in_steps_fails) {
             self.fail(step);
         } else {
@@ -387,11 +424,22 @@ impl World {
         self.verdict()
     }
 
+    fn n_store_reports(&self) -> usize {
+        self.store.as_ref().map_or(0, |store| store.n_reports)
+    }
+
+    fn let_store_act(&mut self) -> Result<(), String> {
+        let Some(store) = &mut self.store else { return Ok(()) };
+        store.act(&mut self.rng, &mut self.scheduler);
+        self.scheduler.check_invariants()
+    }
+
     /// Plans a step and has it computed; false when nothing is to be done.
     fn begin_step(&mut self) -> Result<bool, String> {
         let ledger = &mut self.ledger;
         let step = self.scheduler.plan(self.now, &mut |event| ledger.note(&event));
         self.take_begun_masks();
+        self.let_store_act()?;
         let Some(step) = step else { return Ok(false) };
         let batch = std::sync::Arc::clone(step.batch());
         self.check_masks(&batch)?;
@@ -405,6 +453,9 @@ impl World {
             message::check(&batch)?;
         }
         self.verdict()?;
+        if let Some(store) = &mut self.store {
+            store.exchange(&batch, &mut self.executor, self.bug)?;
+        }
         let mut output = StepOutput::default();
         if let Some(bug) = self.bug {
             bug.spoil_pool(&mut self.rng, &batch, &mut self.scheduler);
@@ -563,10 +614,13 @@ impl World {
                 self.scheduler.discard(step, self.now);
             }
             self.scheduler.reset_cache();
+            self.store.iter_mut().for_each(|store| store.forget(&mut self.scheduler));
             let executor = PaperExecutor::new(self.capacity);
             let executor = executor.with_drafts(self.rng.fork(), self.most_drafts);
             self.executor = executor.with_late_masks(self.rng.fork(), self.one_in_masks_late);
-            self.ledger.forget_computed();
+            if self.store.is_none() {
+                self.ledger.forget_computed();
+            }
             self.pictures.forget();
         }
     }
@@ -586,7 +640,8 @@ impl World {
         if shape.n_tokens + n_parts.sum::<u32>() as usize > most_tokens {
             return Err(format!("{:?} beside {} tokens", batch.encodings(), shape.n_tokens));
         }
-        if batch.sequences().is_empty() && batch.encodings().is_empty() {
+        let has_traffic = !batch.saves().is_empty() || !batch.loads().is_empty();
+        if batch.sequences().is_empty() && batch.encodings().is_empty() && !has_traffic {
             return Err("a step without work".into());
         }
         if shape.n_tokens > most_tokens || batch.sequences().len() > most_sequences {
@@ -605,7 +660,9 @@ impl World {
 
     /// The simulated duration of a step, which is sometimes much longer.
     fn duration(&mut self, batch: &ScheduledBatch) -> Nanos {
-        let usual = 1_000_000 + 100_000 * batch.n_tokens() as u64;
+        // Beside a store that takes longer than computing, nothing would be loaded.
+        let pace = if self.store.is_some() { 20 } else { 1 };
+        let usual = pace * (1_000_000 + 100_000 * batch.n_tokens() as u64);
         Nanos(if one_in(&mut self.rng, 50) { usual * self.rng.u64(1..100) } else { usual })
     }
 

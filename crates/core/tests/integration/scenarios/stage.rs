@@ -76,6 +76,7 @@ impl Stage {
             takes_whole_prompts: get(options, "whole_prompts", 0) > 0,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         };
         let config = SchedulerConfig {
             inter_token_target_ms: get(options, "target_ms", 1_000_000),

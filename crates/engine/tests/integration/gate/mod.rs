@@ -26,6 +26,7 @@ pub const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     takes_whole_prompts: false,
     takes_media: false,
     keeps_media_whole: false,
+    n_stages: 1,
 };
 
 /// What a step does.
@@ -36,6 +37,7 @@ pub enum Pass {
     Hang,
     Panic,
     Fail,
+    LosePeer,
 }
 
 /// What the test and all executors it makes share.
@@ -151,6 +153,7 @@ impl Executor for GatedExecutor {
         match self.gate.pass(batch) {
             Pass::Run | Pass::Hang => {}
             Pass::Panic => panic!("as the test wants it"),
+            Pass::LosePeer => return Err(ExecutorError::PeerLost("as the test wants it".into())),
             Pass::Fail => return Err(ExecutorError::Device("as the test wants it".into())),
         }
         let Some(failing) = self.gate.state().failing_sequence else {

@@ -125,6 +125,7 @@ impl World {
             takes_whole_prompts: false,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         };
         let scheduler = SchedulerConfig {
             inter_token_target_ms: rng.u32(0..40),
@@ -507,6 +508,9 @@ impl World {
             }
             Input::StepDone(_)
             | Input::MasksEvaluated(_)
+            | Input::StoreOpened { .. }
+            | Input::BlockWritten { .. }
+            | Input::BlockRead { .. }
             | Input::Abort(_)
             | Input::AbortSequence(_)
             | Input::Tick => {}
@@ -550,6 +554,7 @@ impl World {
                 self.seen.begun_masks += 1;
                 self.evaluate(masks);
             }
+            Effect::OrderStore(_) => return Err("there is no store".into()),
             Effect::EndStep { failure, .. } => self.end_step(failure, expected)?,
             Effect::ReplaceExecutor { epoch } => self.replace_executor(epoch)?,
             Effect::GiveUpExecutor { .. } if !self.is_doomed => {

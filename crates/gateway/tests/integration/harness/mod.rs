@@ -79,6 +79,7 @@ impl Default for Setup {
                 takes_whole_prompts: false,
                 takes_media: false,
                 keeps_media_whole: false,
+                n_stages: 1,
             },
             engine: EngineConfig::default(),
             step_time: Duration::ZERO,

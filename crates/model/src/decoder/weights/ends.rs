@@ -21,12 +21,12 @@ impl<B: Backend> Loader<'_, B> {
     ) -> Result<B::Matrix, TensorError> {
         let is_output = stage.has_head && !self.is_untied(names);
         let role = if is_output { MatrixRole::Output } else { MatrixRole::Embedding };
-        self.matrix(role, &[(names.embedding, self.config.vocabulary_size)], self.config.hidden_size)
+        self.matrix(role, &[(names.embedding, self.config.n_table_rows())], self.config.hidden_size)
     }
 
     pub(super) fn head(&mut self, names: &TensorNames, stage: &Stage) -> Result<HeadWeights<B>, TensorError> {
         let config = self.config;
-        let (vocabulary, hidden) = (config.vocabulary_size, config.hidden_size);
+        let (vocabulary, hidden) = (config.n_table_rows(), config.hidden_size);
         let is_untied = self.is_untied(names);
         let name = if is_untied { names.output } else { names.embedding };
         let output = || self.matrix(MatrixRole::Output, &[(name, vocabulary)], hidden);

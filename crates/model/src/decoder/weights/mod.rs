@@ -17,7 +17,7 @@ mod stored_rows;
 
 use crate::arch::{Architecture, LayerNames};
 use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, Norm, StateSpace};
-use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer, Stage};
+use crate::config::{DecoderConfig, FeedForward, LayerConfig, LayerSplit, Mixer, Stage};
 use crate::quantization::Quantizer;
 use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
 
@@ -120,6 +120,8 @@ pub(crate) struct RecurrentWeights<B: Backend> {
     /// Projection to all that the mixer reads of a token.
     pub(crate) input: Linear<B>,
     pub(crate) core: RecurrentCore<B>,
+    /// Gain of the norm of the core's output, where other devices have a part of what is normed together.
+    pub(crate) split_norm: Option<B::Vector>,
     pub(crate) output: Linear<B>,
 }
 
@@ -225,8 +227,7 @@ impl<B: Backend> DecoderWeights<B> {
         stage.check(config)?;
         backend.supports(config)?;
         let names = source.names();
-        let sizes =
-            names.iter().filter_map(|name| source.tensor(name)).map(|tensor| tensor.data.len() as u64);
+        let sizes = names.iter().filter_map(|name| source.n_bytes(name)).map(|n_bytes| n_bytes as u64);
         let bytes = source.byte_names();
         let bytes = bytes.iter().filter_map(|name| source.byte_tensor(name)).map(|t| t.data.len() as u64);
         let encoded: u64 = source.encodings().iter().map(|encoding| encoding.n_stored_bytes).sum();
@@ -306,6 +307,11 @@ impl<'a, B: Backend> Loader<'a, B> {
             });
         }
         Ok(tensor)
+    }
+
+    /// The part of a layer that the device has; `None`: all of it.
+    fn layer_split(&self, layer_idx: usize) -> Option<&'a LayerSplit> {
+        Some(&self.config.split.as_ref()?.layers[layer_idx])
     }
 
     fn note(&mut self, n_bytes: usize) {
@@ -407,11 +413,11 @@ impl<'a, B: Backend> Loader<'a, B> {
             Mixer::Latent(latent) => MixerWeights::Latent(self.latent_attention(layer, latent)?),
             Mixer::Hybrid(hybrid) => {
                 let attention = self.attention(layer, &hybrid.attention)?;
-                let states = self.recurrent(layer, &Mixer::StateSpace(hybrid.state_space))?;
+                let states = self.recurrent(layer, layer_idx, &Mixer::StateSpace(hybrid.state_space))?;
                 MixerWeights::Hybrid(attention, states)
             }
             Mixer::None => MixerWeights::None,
-            recurrent => MixerWeights::Recurrent(self.recurrent(layer, recurrent)?),
+            recurrent => MixerWeights::Recurrent(self.recurrent(layer, layer_idx, recurrent)?),
         };
         Ok(LayerWeights {
             pre_mixer_norm: self.optional_norm(

@@ -13,6 +13,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     pub(super) fn recurrent(
         &mut self,
         layer: &str,
+        layer_idx: usize,
         mixer: &Mixer,
     ) -> Result<RecurrentWeights<B>, TensorError> {
         let (hidden, names) = (self.config.hidden_size, &self.names.recurrent);
@@ -50,7 +51,10 @@ impl<'a, B: Backend> Loader<'a, B> {
             _ => RecurrentCore::ShortConv(conv),
         };
         let output = self.linear(MatrixRole::RowParallel, &[(&at(names.output), hidden)], width)?;
-        Ok(RecurrentWeights { input, core, output })
+        let is_split = self.layer_split(layer_idx).is_some_and(|split| split.state_norm_width.is_some());
+        let gain = || self.vector(&weight(&at(names.norm)), width);
+        let split_norm = is_split.then(gain).transpose()?;
+        Ok(RecurrentWeights { input, core, split_norm, output })
     }
 
     /// A convolution, whose tensor has the channels first, and a dimension of 1 in between or not.

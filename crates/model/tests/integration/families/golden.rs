@@ -14,7 +14,7 @@ const TOLERANCE: f64 = 2e-4;
 /// Activations that are multiplied with MXFP4 are rounded to two terms of int8.
 const TOLERANCE_OF_MXFP4: f64 = 6e-4;
 
-fn tolerance(model: &LoadedModel, backend: BackendKind) -> f64 {
+pub fn tolerance(model: &LoadedModel, backend: BackendKind) -> f64 {
     let rounds = backend != BackendKind::Reference && model.name.ends_with("mxfp4");
     if rounds { TOLERANCE_OF_MXFP4 } else { TOLERANCE }
 }

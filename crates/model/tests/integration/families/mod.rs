@@ -3,7 +3,7 @@
 mod gguf_encoders;
 mod gguf_exact;
 mod gguf_families;
-mod golden;
+pub mod golden;
 mod golden_embeddings;
 mod longrope;
 mod shards;

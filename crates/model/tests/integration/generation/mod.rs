@@ -9,7 +9,7 @@ mod constraints;
 mod draft_model;
 mod drafts;
 mod eagle;
-mod invisible;
+pub mod invisible;
 mod resumed;
 mod roofline;
 mod runner;

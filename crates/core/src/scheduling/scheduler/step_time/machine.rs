@@ -53,6 +53,7 @@ mod tests {
             takes_whole_prompts: false,
             takes_media: false,
             keeps_media_whole: false,
+            n_stages: 1,
         };
         let mut scheduler = Scheduler::new(SchedulerConfig::default(), capacity);
         assert_eq!(scheduler.machine(), None);

@@ -1,26 +1,21 @@
 //! A digest of everything that the bits of answers depend on: the build, the weights, how they are
 //! computed. Does not know requests.
 
-use throng_kernels::Isa;
 use throng_model::LoadedModel;
-
-use crate::running::RunningModel;
+use throng_model::kv_cache::KvDtype;
 
 /// Bytes of each tensor in the digest: reading all of them would take as long as loading.
 const SAMPLE_BYTES: usize = 4096;
 
 /// A digest that is equal for workers with bit-identical answers. Covers each tensor's name, format, shape
-/// and a sample of its bytes.
-pub fn fingerprint(running: &RunningModel, isa: Option<Isa>) -> String {
+/// and a sample of its bytes; `on` says what computes.
+pub fn fingerprint(model: &LoadedModel, kv_dtype: KvDtype, on: &str) -> String {
     let commit = option_env!("THRONG_COMMIT").unwrap_or_default();
-    let isa = running.compute.fingerprint(isa);
-    let mut bytes =
-        format!("{} {commit} {isa} {}\n", env!("CARGO_PKG_VERSION"), running.kv_dtype.name()).into_bytes();
-    bytes.extend(format!("{:?}\n", running.model.config).into_bytes());
+    let mut bytes = format!("{} {commit} {on} {}\n", env!("CARGO_PKG_VERSION"), kv_dtype.name()).into_bytes();
+    bytes.extend(format!("{:?}\n", model.config).into_bytes());
     // The kind of pooling; nothing for generative models.
-    bytes
-        .extend(running.model.pooler.iter().flat_map(|pooler| format!("{:?}\n", pooler.config).into_bytes()));
-    add_weights(&running.model, &mut bytes);
+    bytes.extend(model.pooler.iter().flat_map(|pooler| format!("{:?}\n", pooler.config).into_bytes()));
+    add_weights(model, &mut bytes);
     throng_wire::digest(&bytes)[..32].to_owned()
 }
 

@@ -1,0 +1,126 @@
+"""A model that is divided over processes: the text of one process, and ranks that die or stop in mid-stream."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import openai
+import pytest
+
+PROMPT = "The sailor said that"
+N_LONG = 400
+RECOVERY_LIMIT_S = 60.0
+
+
+def text_of(server, n_tokens=100):
+    answer = server.client().completions.create(
+        model="throng-starter",
+        prompt=PROMPT,
+        max_tokens=n_tokens,
+        temperature=0,
+        extra_body={"ignore_eos": True},
+    )
+    return answer.choices[0].text
+
+
+def ranks_of(server):
+    """The processes of the other ranks."""
+    children = Path(f"/proc/{server.process.pid}/task").glob("*/children")
+    return sorted({int(pid) for file in children for pid in file.read_text().split()})
+
+
+def wait_until_gone(ranks):
+    deadline = time.monotonic() + RECOVERY_LIMIT_S
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks):
+        assert time.monotonic() < deadline, "the ranks outlive the server"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def expected(start):
+    with start("throng-starter") as server:
+        return text_of(server)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "n_ranks"),
+    [
+        (["--tensor-parallel-size", 2], 2),
+        (["--tensor-parallel-size", 3, "--threads", 1], 3),
+        (["--pipeline-parallel-size", 2], 2),
+        (["-tp", 2, "-pp", 2], 4),
+    ],
+)
+def test_text_is_that_of_one_process(start, expected, arguments, n_ranks):
+    with start("throng-starter", *arguments, "--force") as server:
+        ranks = ranks_of(server)
+        assert len(ranks) == n_ranks - 1
+        assert text_of(server) == expected
+    wait_until_gone(ranks)
+
+
+def stream(server, interrupts):
+    """Streams, interrupting at the given lengths: the text, its error, and the longest time without a token."""
+    text, error, longest, last = "", None, 0.0, time.monotonic()
+    interrupts = list(interrupts)
+    try:
+        answer = server.client().completions.create(
+            model="throng-starter",
+            prompt=PROMPT,
+            max_tokens=N_LONG,
+            temperature=0,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        for event in answer:
+            text += event.choices[0].text
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            if interrupts and len(text) > interrupts[0][0]:
+                interrupts.pop(0)[1]()
+    except openai.APIError as failed:
+        error = failed
+    return text, error, max(longest, time.monotonic() - last)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("arguments", [["-tp", 2], ["-pp", 2]])
+def test_a_stream_goes_on_when_ranks_are_lost(start, arguments, how):
+    with start("throng-starter", *arguments, "--force") as server:
+        expected = text_of(server, N_LONG)
+
+        def interrupt():
+            os.kill(ranks_of(server)[0], how)
+
+        before = ranks_of(server)
+        text, error, longest = stream(server, [(50, interrupt), (500, interrupt)])
+        assert (text, error) == (expected, None), "".join(server.output[-20:])
+        assert not set(before) & set(ranks_of(server))
+        # The loss of a rank is noticed within 1.5 s; the rest is for starting it again on a busy machine.
+        assert longest < RECOVERY_LIMIT_S
+
+
+def test_many_losses_fail_the_request_and_not_the_server(start, expected):
+    with start("throng-starter", "-tp", 2, "--force") as server:
+
+        def interrupt():
+            os.kill(ranks_of(server)[0], signal.SIGKILL)
+
+        text, error, _ = stream(server, [(50 * i, interrupt) for i in range(1, 6)])
+        assert error is not None
+        assert text[: len(expected)] == expected[: len(text)]
+        deadline = time.monotonic() + RECOVERY_LIMIT_S
+        while True:
+            try:
+                assert text_of(server) == expected
+                break
+            except openai.APIError:
+                assert time.monotonic() < deadline, "".join(server.output[-20:])
+                time.sleep(0.1)
+
+
+def test_ranks_end_with_a_server_that_was_killed(start):
+    with start("throng-starter", "-tp", 2, "--force") as server:
+        ranks = ranks_of(server)
+        server.process.kill()
+        wait_until_gone(ranks)
