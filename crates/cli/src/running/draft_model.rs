@@ -109,8 +109,9 @@ impl DraftModel {
     }
 }
 
-/// An executor of `model` with its draft model, if any, which computes on the processor; `wrap` may replace
-/// the draft model's executor. A model that is divided runs on `ranks`, its draft model on the first of them.
+/// An executor of `model` with its draft model, if any; `wrap` may replace the draft model's executor. A
+/// divided model runs on `ranks`, its draft model on the first of them; beside a model on a GPU the draft
+/// model computes on the processor.
 ///
 /// # Errors
 /// When memory does not suffice.
