@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::objects;
+use throng_hub::objects;
 
 /// Prefix of the hub's folders for models.
 const HUB_PREFIX: &str = "models--";

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::hub::{HubId, HubSettings, id_of_page, locate};
-use crate::objects;
 use crate::process::credentials;
+use throng_hub::objects;
+use throng_hub::{HubId, HubSettings, id_of_page, locate};
 
 /// A built-in model.
 #[derive(Debug, PartialEq, Eq)]

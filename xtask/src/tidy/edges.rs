@@ -23,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-plan", &["throng-core", "throng-sim"]),
     ("throng-checkpoint", &["throng-kernels", "throng-os"]),
     ("throng-arch", &["throng-checkpoint", "throng-kernels"]),
+    ("throng-hub", &["throng-checkpoint"]),
     (
         "throng-model",
         &["throng-arch", "throng-checkpoint", "throng-comm", "throng-core", "throng-kernels", "throng-os"],
@@ -77,6 +78,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-fleet",
             "throng-gateway",
             "throng-gpu",
+            "throng-hub",
             "throng-images",
             "throng-state",
             "throng-store",

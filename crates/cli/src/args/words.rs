@@ -4,9 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::hub::HubId;
 use crate::source::BUILT_IN;
 use crate::spelling::nearest;
+use throng_hub::HubId;
 
 use super::foreign::{OPTIONAL_VALUES, SHORT};
 

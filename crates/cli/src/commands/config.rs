@@ -9,10 +9,10 @@ use throng_gateway::Gateway;
 use super::serve::process_facts;
 use crate::args::{ConfigArgs, ConfigCommand, ServeArgs, is_path};
 use crate::config::{ModelSection, Settings, listed};
-use crate::objects;
 use crate::process::output;
 use crate::source::BUILT_IN;
 use crate::usage_error::UsageError;
+use throng_hub::objects;
 
 /// Runs the command.
 ///

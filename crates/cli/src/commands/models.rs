@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 
 use crate::args::{CacheArgs, ModelsArgs, ModelsCommand, RemoveArgs};
-use crate::hub::HubSettings;
 use crate::model_cache::{CachedModel, models_in};
 use crate::process::output;
 use crate::source::BUILT_IN;
+use throng_hub::HubSettings;
 
 /// Runs the command.
 ///

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use throng_cli::hub::{HubError, HubSettings, locate};
+use throng_hub::{HubError, HubSettings, locate};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 

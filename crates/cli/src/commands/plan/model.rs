@@ -14,9 +14,9 @@ use super::layers::layer_shape;
 use super::weights;
 use crate::args::PlanArgs;
 use crate::config::ModelSection;
-use crate::hub::{HubSettings, cached_folder, locate};
 use crate::running;
 use crate::source::BUILT_IN;
+use throng_hub::{HubSettings, cached_folder, locate};
 
 /// A model to plan for.
 pub struct PlannedModel {

@@ -14,8 +14,8 @@ use throng_gateway::{
 use super::{load, served_model};
 use crate::config::{EngineSection, ModelSection, OnDemandSection};
 use crate::error_chain::in_full;
-use crate::hub::{HubError, HubId, HubSettings, Watch, fetch_watched};
 use crate::model_cache::models_in;
+use throng_hub::{HubError, HubId, HubSettings, Watch, fetch_watched};
 
 #[derive(Debug)]
 struct Loader {

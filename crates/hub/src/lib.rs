@@ -1,5 +1,6 @@
 //! Finds a model named on the command line: a local path, or the Hugging Face hub and its cache on this
 //! machine. Does not read the files.
+#![forbid(unsafe_code)]
 
 #[cfg(feature = "hub")]
 mod download;
@@ -8,6 +9,7 @@ mod download;
     allow(dead_code, reason = "only ids are read then")
 )]
 mod files;
+pub mod objects;
 
 #[cfg(feature = "object-store")]
 pub(crate) use files::{COMPANIONS, INDEX_FILE, SINGLE_FILE, Wanted, choose, is_plain_path};

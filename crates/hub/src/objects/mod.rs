@@ -15,7 +15,7 @@ mod sums;
 
 use std::path::PathBuf;
 
-use crate::hub::{HubError, HubSettings};
+use crate::{HubError, HubSettings};
 
 /// The folder of the model cache for models from URLs.
 pub const FOLDER: &str = "throng-objects";

@@ -11,7 +11,7 @@ use super::download::{download, small};
 use super::store::{Place, Version};
 use super::sums::{self, SUMS_FILE};
 use super::{FOLDER, ModelUrl, ObjectsError, URL_FILE, causes};
-use crate::hub::{HubError, HubSettings, INDEX_FILE, Wanted, choose};
+use crate::{HubError, HubSettings, INDEX_FILE, Wanted, choose};
 
 /// Maximum bytes of a safetensors index or of a list of digests.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
@@ -95,7 +95,7 @@ impl Model<'_> {
             let mut shards: Vec<String> = places.into_iter().map(|(_, shard)| shard).collect();
             shards.sort_unstable();
             shards.dedup();
-            if let Some(shard) = shards.iter().find(|shard| !crate::hub::is_plain_path(shard)) {
+            if let Some(shard) = shards.iter().find(|shard| !crate::is_plain_path(shard)) {
                 return Err(
                     HubError::UnsafeName { repository: self.url.url.clone(), file: shard.clone() }.into()
                 );

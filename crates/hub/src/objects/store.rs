@@ -16,7 +16,7 @@ use reqwest::Url;
 use super::redirects::BoundedRedirects;
 use super::sums::SUMS_FILE;
 use super::{ModelUrl, ObjectsError, causes};
-use crate::hub::{COMPANIONS, INDEX_FILE, SINGLE_FILE, is_plain_path};
+use crate::{COMPANIONS, INDEX_FILE, SINGLE_FILE, is_plain_path};
 
 /// Maximum number of objects below a URL.
 const MAX_OBJECTS: usize = 10_000;
