@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{
-    batch, bench, calibrate, chat, config, explain, fleet, gateway, generate, handover, inspect, keys,
-    launch, models, plan, pull, replay, run, serve, shell, store, tools, trace, usage, worker,
+    batch, bench, calibrate, chat, config, devices, explain, fleet, gateway, generate, handover, inspect,
+    keys, launch, models, plan, pull, replay, run, serve, shell, store, tools, trace, usage, worker,
 };
 use throng_cli::error_chain::in_full;
 use throng_cli::process::line_queue::LineFormat;
@@ -70,6 +70,7 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Generate(arguments)) => generate::run(&arguments).await,
             Some(Command::Inspect(arguments)) => inspect::run(&arguments),
             Some(Command::Pull(arguments)) => pull::run(&arguments),
+            Some(Command::Devices(arguments)) => devices::run(&arguments),
             Some(Command::List(arguments)) => models::list(&arguments),
             Some(Command::Rm(arguments)) => models::remove(&arguments),
             Some(Command::Models(arguments)) => models::run(&arguments),

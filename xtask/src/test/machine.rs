@@ -82,6 +82,18 @@ fn server(name: &str, programs: &str, package: &str) -> Result<()> {
     Ok(())
 }
 
+/// A driver of Vulkan in software, on which the tests of GPUs run, with the layer that checks their calls.
+pub fn vulkan() -> Result<()> {
+    const PROGRAMS: &str = "/usr/share/vulkan/icd.d";
+    if Path::new(PROGRAMS).exists() || !exists("apt-get") || !is_root()? {
+        return Ok(());
+    }
+    if debian(&["mesa-vulkan-drivers", "libvulkan1", "vulkan-validationlayers"]).is_err() {
+        skipped::note("GPUs: apt-get cannot install mesa-vulkan-drivers")?;
+    }
+    Ok(())
+}
+
 /// A headless Chromium and its driver.
 pub fn browser() -> Result<()> {
     if exists("chromium") && exists("chromedriver") {

@@ -108,6 +108,7 @@ fn run_part(part: Part, extent: Extent) -> Result<()> {
         }
         machine::postgres()?;
         machine::redis()?;
+        machine::vulkan()?;
         rust::run(extent)?;
     }
     if part != Part::Rust {

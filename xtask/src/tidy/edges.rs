@@ -59,6 +59,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("throng-vision", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-model"]),
+    ("throng-gpu", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-model"]),
     ("throng-testkit", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-model"]),
     (
         "throng-cli",
@@ -75,6 +76,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-engine",
             "throng-fleet",
             "throng-gateway",
+            "throng-gpu",
             "throng-images",
             "throng-state",
             "throng-store",

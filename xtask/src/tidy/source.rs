@@ -7,7 +7,7 @@ use syn::visit::{self, Visit};
 use super::{Finding, SourceFile};
 
 /// Crates that may hold `unsafe`; all others forbid it in their root file.
-const MAY_BE_UNSAFE: &[&str] = &["crates/kernels/", "crates/os/"];
+const MAY_BE_UNSAFE: &[&str] = &["crates/gpu/", "crates/kernels/", "crates/os/"];
 
 /// Whether a file is part of the product. Tools, build scripts and what serves tests alone may use macros
 /// that panic when printing fails.

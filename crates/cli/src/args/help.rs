@@ -87,7 +87,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         heading: "Memory and speed",
-        common: &["threads", "kv_cache_dtype", "kv_cache_memory", "kv_offload_dir", "draft_model"],
+        common: &["device", "threads", "kv_cache_dtype", "kv_cache_memory", "kv_offload_dir", "draft_model"],
         further: &[
             "kv_offload_bytes",
             "tensor_parallel_size",

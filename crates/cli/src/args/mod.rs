@@ -3,6 +3,7 @@
 
 mod adapters;
 mod batch;
+mod device;
 mod fleet;
 mod foreign;
 mod help;
@@ -41,6 +42,7 @@ use values::{model_place, parse_bytes, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use batch::BatchArgs;
+pub use device::DeviceChoice;
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};
@@ -133,9 +135,6 @@ fn takes_underscores(command: clap::Command) -> clap::Command {
 pub enum Command {
     /// Answer OpenAI-compatible requests, with a chat page at /
     Serve(Box<ServeArgs>),
-    /// Compute a part of a model for a server, which starts this by itself
-    #[command(hide = true)]
-    Rank(RankArgs),
     /// Compute for gateways: an engine behind an internal listener
     Worker(Box<WorkerArgs>),
     /// Answer as serve does, with the models of workers
@@ -154,6 +153,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Bring a model into the cache and print where it is
     Pull(PullArgs),
+    /// List the GPUs, and whether they work
+    Devices(DevicesArgs),
     /// List the models of the cache with their sizes
     #[command(visible_alias = "ls")]
     List(CacheArgs),
@@ -199,6 +200,9 @@ pub enum Command {
         /// The folder, made if it does not exist
         folder: PathBuf,
     },
+    /// Compute a part of a model for a server, which starts this by itself
+    #[command(hide = true)]
+    Rank(RankArgs),
 }
 
 /// Which model to load, and how. Every command that runs a model has these flags.
@@ -227,6 +231,9 @@ pub struct ModelArgs {
     #[arg(long, short_alias = 'c', visible_alias = "context-length", alias = "ctx-size", value_name = "TOKENS",
         value_parser = parse_model_length)]
     pub max_model_len: Option<ModelLength>,
+    /// The device that computes: cpu, vulkan:N, metal, or auto: a GPU where it is measured to be faster
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["reference", "isa"])]
+    pub device: Option<DeviceChoice>,
     /// Worker threads
     #[arg(long, short_alias = 't', value_name = "N", value_parser = within(bounds::THREADS))]
     pub threads: Option<usize>,
@@ -294,6 +301,15 @@ impl ModelArgs {
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref().or(self.model_flag.as_deref())
     }
+}
+
+/// `throng devices`.
+#[derive(Debug, Clone, Args)]
+pub struct DevicesArgs {
+    /// Describe the devices as JSON, or compute on the one of this number: in a process of its own, which a
+    /// driver may crash
+    #[arg(long, hide = true, value_name = "N", num_args = 0..=1)]
+    pub probe: Option<Option<usize>>,
 }
 
 /// `throng serve`.

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod calibrate;
 pub mod chat;
 pub mod config;
+pub mod devices;
 pub mod explain;
 pub mod fleet;
 pub mod gateway;

@@ -29,8 +29,8 @@ use throng_gateway::{
 use throng_kernels::Isa;
 
 use crate::args::{
-    self, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs, ObservabilityArgs, Profile,
-    RankCount, RecommendedSampling, ServeArgs, Variables,
+    self, DeviceChoice, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs,
+    ObservabilityArgs, Profile, RankCount, RecommendedSampling, ServeArgs, Variables,
 };
 use crate::speculation::SpeculationSection;
 use crate::text_file;
@@ -104,6 +104,8 @@ pub struct ModelSection {
     pub default_chat_template_kwargs: Variables,
     /// Whether to refuse a `config.json` with a key that is not read, or with an unknown `model_type`.
     pub strict_config: bool,
+    /// Device that computes.
+    pub device: DeviceChoice,
     /// Whether to compute with the reference backend: plain loops, unquantized activations.
     pub reference: bool,
     /// ISA that replaces the machine's best; only a flag sets it.
@@ -232,6 +234,7 @@ impl ModelSection {
         self.force |= flags.force;
         overlay(&mut self.chat_template, &flags.chat_template);
         self.kv_cache_dtype = flags.kv_cache_dtype.unwrap_or(self.kv_cache_dtype);
+        self.device = flags.device.unwrap_or(self.device);
         self.reference |= flags.reference;
         self.strict_config |= flags.strict_config;
         overlay(&mut self.isa, &flags.isa);

@@ -19,7 +19,7 @@ use crate::vocabulary;
 
 use super::ranks::Ranks;
 use super::sizes::kv_block_bytes;
-use super::{kv_dtype, n_threads, open, prepare};
+use super::{Compute, kv_dtype, n_threads, open, prepare};
 
 /// Maximum difference in size between vocabularies of one tokenizer, due to unused tokens at the end (as in
 /// llama.cpp).
@@ -84,7 +84,7 @@ impl DraftModel {
                     bail!("the recurrent layers of {} cannot take rejected drafts back", model.name);
                 }
             }
-            prepare((&own, n_threads(&own)), &draft_model, &mut |_| {})?;
+            prepare(n_threads(&own), &draft_model, &Compute::choose(&own)?, &mut |_| {})?;
             let kv_dtype = kv_dtype(&own, &draft_model);
             let block_bytes = kv_block_bytes(&draft_model, kv_dtype)?;
             Ok(Self { drafter: Drafter::Model(Arc::new(draft_model)), kv_dtype, block_bytes })
@@ -109,13 +109,13 @@ impl DraftModel {
     }
 }
 
-/// An executor of `model` with its draft model, if any; `wrap` may replace the draft model's executor. A
-/// model that is divided runs on `ranks`, its draft model on the first of them.
+/// An executor of `model` with its draft model, if any, which computes on the processor; `wrap` may replace
+/// the draft model's executor. A model that is divided runs on `ranks`, its draft model on the first of them.
 ///
 /// # Errors
 /// When memory does not suffice.
 pub fn executor(
-    model: &LoadedModel,
+    (model, compute): (&LoadedModel, &Compute),
     draft_model: Option<&DraftModel>,
     options: &RunnerOptions,
     wrap: &WrapDraft,
@@ -127,7 +127,7 @@ pub fn executor(
     }
     let threads = options.threads();
     let target = || match ranks {
-        None => model.runner_on(&threads, options).map_err(failed),
+        None => compute.executor(model, &threads, options).map_err(failed),
         Some(ranks) => ranks.executor(model, &threads, options),
     };
     let (runner, draft_runner, is_head) = match draft_model.map(|draft| (&draft.drafter, draft.kv_dtype)) {

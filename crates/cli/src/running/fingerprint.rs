@@ -1,7 +1,6 @@
 //! A digest of everything that the bits of answers depend on: the build, the weights, how they are
 //! computed. Does not know requests.
 
-use throng_kernels::Isa;
 use throng_model::LoadedModel;
 use throng_model::kv_cache::KvDtype;
 
@@ -9,12 +8,11 @@ use throng_model::kv_cache::KvDtype;
 const SAMPLE_BYTES: usize = 4096;
 
 /// A digest that is equal for workers with bit-identical answers. Covers each tensor's name, format, shape
-/// and a sample of its bytes.
-pub fn fingerprint(model: &LoadedModel, kv_dtype: KvDtype, isa: Option<Isa>) -> String {
+/// and a sample of its bytes, and what computes.
+pub fn fingerprint(model: &LoadedModel, kv_dtype: KvDtype, computed_by: &str) -> String {
     let commit = option_env!("THRONG_COMMIT").unwrap_or_default();
-    let isa = isa.map_or("reference", Isa::name);
     let mut bytes =
-        format!("{} {commit} {isa} {}\n", env!("CARGO_PKG_VERSION"), kv_dtype.name()).into_bytes();
+        format!("{} {commit} {computed_by} {}\n", env!("CARGO_PKG_VERSION"), kv_dtype.name()).into_bytes();
     bytes.extend(format!("{:?}\n", model.config).into_bytes());
     // The kind of pooling; nothing for generative models.
     bytes.extend(model.pooler.iter().flat_map(|pooler| format!("{:?}\n", pooler.config).into_bytes()));

@@ -1,9 +1,12 @@
 //! A running model: weights, KV cache, engine, tokenizer and chat template, built from settings. Does not
 //! know where requests come from.
 
+mod block_store;
+mod compute;
 mod draft_model;
 mod fingerprint;
 pub mod images;
+pub mod probe;
 pub mod ranks;
 mod sizes;
 
@@ -27,23 +30,20 @@ use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions, Quanti
 use throng_os::affinity::default_threads;
 use throng_text::{ChatTemplate, Tokenizer};
 
-use crate::args;
+use crate::args::{self, DeviceChoice};
 use crate::config::{EngineSection, ModelSection};
 use crate::kv_budget::show;
-use crate::process::memory;
 use crate::recording::Recording;
 use crate::source::{HubPlace, ModelSource, STARTER_NOTICE};
 use crate::text_file;
 use crate::vocabulary;
 
+pub use compute::Compute;
 use draft_model::DraftModel;
 pub use draft_model::WrapDraft;
 use fingerprint::fingerprint;
 use ranks::{Division, RankProcesses, Ranks};
 use sizes::{Elsewhere, sizes};
-
-/// Bytes of keys and values that a folder keeps of one model, unless the settings say otherwise.
-const KV_OFFLOAD_BYTES: u64 = 10 << 30;
 
 /// A running model.
 pub struct RunningModel {
@@ -63,8 +63,8 @@ pub struct RunningModel {
     pub kv_dtype: KvDtype,
     /// Bytes of all KV blocks.
     pub kv_bytes: u64,
-    /// Kind of backend.
-    pub backend: BackendKind,
+    /// Where it computes.
+    pub compute: Compute,
     /// Settings of the engine, for a recording.
     pub recorded_engine: RecordedEngine,
     /// Start-up times.
@@ -134,8 +134,9 @@ pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel
     if chosen_chat_template(section)?.is_none() {
         own_chat_template(model)?;
     }
-    let free = memory::available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
-    sizes(section, &engine.scheduler_of(model), (model, Elsewhere::default()), free).map(drop)
+    let compute = Compute::Host(BackendKind::Cpu);
+    let free = compute.available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
+    sizes(section, &engine.scheduler_of(model), (model, Elsewhere::default()), (&compute, free)).map(drop)
 }
 
 /// Loads a model and starts an engine on it.
@@ -172,7 +173,12 @@ pub fn start_with(
     // An early read, so that an error is reported before the model is loaded.
     let chosen_template = chosen_chat_template(section)?;
     let (source, model) = open(section)?;
+    let compute = Compute::choose(section)?;
+    let section = &compute.settled(section);
     let division = Division::of(section, engine, &source)?;
+    if division.is_some() && compute.is_device() {
+        bail!("a model that is divided over processes computes on processors: take --device cpu");
+    }
     let (model, processes) = divided(division.as_ref(), model)?;
     let n_threads = division.as_ref().map_or_else(|| n_threads(section), Division::n_threads);
     let mut own_bytes = 0;
@@ -185,7 +191,7 @@ pub fn start_with(
             own_bytes = progress.done_bytes;
             report(progress);
         };
-        let mut load = || prepare((section, n_threads), &model, &mut note);
+        let mut load = || prepare(n_threads, &model, &compute, &mut note);
         match &division {
             None => load(),
             Some(division) => division.on_own_cores(load),
@@ -200,7 +206,11 @@ pub fn start_with(
     let draft_model = match &engine.speculation.model {
         Some(name) => {
             let asks_head = engine.speculation.asks_head();
-            Some(DraftModel::load((name, asks_head), section, (&model, tokenizer.as_deref()))?)
+            let draft = DraftModel::load((name, asks_head), section, (&model, tokenizer.as_deref()))?;
+            if compute.is_device() && draft.is_head() {
+                bail!("the EAGLE-3 head {name} runs beside a model on the processor: take --device cpu");
+            }
+            Some(draft)
         }
         None => None,
     };
@@ -214,19 +224,20 @@ pub fn start_with(
         anyhow::Ok(Ranks::new(division, processes))
     });
     let mut ranks = ranks.transpose()?;
-    let available_bytes = memory::available_bytes();
-    let sizes = sizes(section, &scheduler, (&model, elsewhere), available_bytes)?;
-    let options = RunnerOptions { backend: backend(section), n_threads, limits: sizes.limits };
+    let available_bytes = compute.available_bytes();
+    let sizes = sizes(section, &scheduler, (&model, elsewhere), (&compute, available_bytes))?;
+    let options = RunnerOptions { backend: compute.host(), n_threads, limits: sizes.limits };
     let names = match section.served_names.as_slice() {
         [] => source.names(&model.name),
         names => names.to_vec(),
     };
-    let store = block_store(section, &model, &names)?;
+    let store = block_store::settings(section, (&model, &compute), &names)?;
     let model = Arc::new(model);
-    let shared = Arc::clone(&model);
+    let (shared, on) = (Arc::clone(&model), compute.clone());
     let config = engine_config(engine, scheduler);
     let handle = start_engine(config.clone(), store, move || {
-        draft_model::executor(&shared, draft_model.as_ref(), &options, &*wrap_draft, ranks.as_mut())
+        let draft_model = draft_model.as_ref();
+        draft_model::executor((&shared, &on), draft_model, &options, &*wrap_draft, ranks.as_mut())
     })?;
     Ok(RunningModel {
         names,
@@ -238,7 +249,7 @@ pub fn start_with(
         kv_dtype: options.limits.kv_dtype,
         kv_bytes: sizes.kv_bytes,
         model,
-        backend: backend(section),
+        compute,
         start_up: StartUp { load: loaded, ready: started.elapsed() },
     })
 }
@@ -257,7 +268,7 @@ impl RunningModel {
 
     /// A digest that is equal for processes with bit-identical answers.
     pub fn fingerprint(&self, section: &ModelSection) -> String {
-        fingerprint(&self.model, self.kv_dtype, isa(section))
+        fingerprint(&self.model, self.kv_dtype, &self.compute.fingerprint(isa(section)))
     }
 
     /// Tokens that end an answer: those in the model's files, and those with a known spelling in its
@@ -317,15 +328,16 @@ fn divided(division: Option<&Division>, model: LoadedModel) -> Result<(LoadedMod
 
 /// Prepares the weights, with a progress bar on the terminal.
 fn prepare(
-    (section, n_threads): (&ModelSection, usize),
+    n_threads: usize,
     model: &LoadedModel,
+    compute: &Compute,
     report: &mut dyn FnMut(LoadProgress),
 ) -> Result<()> {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    model.prepare(backend(section), n_threads, &mut |progress: LoadProgress| {
+    compute.prepare(n_threads, model, &mut |progress: LoadProgress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
         report(progress);
@@ -365,10 +377,10 @@ fn own_chat_template(model: &LoadedModel) -> Result<Option<ChatTemplate>> {
     Ok(if named.is_empty() { None } else { Some(ChatTemplate::from_named(named)?) })
 }
 
-/// The configured backend.
+/// The backend whose preferences the KV cache follows. A GPU has no tiles of bfloat16.
 fn backend(section: &ModelSection) -> BackendKind {
     match section.isa {
-        _ if section.reference => BackendKind::Reference,
+        _ if section.reference || section.device != DeviceChoice::Cpu => BackendKind::Reference,
         Some(isa) => BackendKind::CpuIsa(isa),
         None => BackendKind::Cpu,
     }
@@ -412,40 +424,6 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
         queue_timeout_ms: section.queue_timeout_ms.unwrap_or(default.queue_timeout_ms),
         ..default
     }
-}
-
-/// Settings of the store for keys and values, if one is configured. The model then knows its fingerprint.
-fn block_store(
-    section: &ModelSection,
-    model: &LoadedModel,
-    names: &[String],
-) -> Result<Option<StoreSettings>> {
-    let Some(folder) = &section.kv_offload_dir else { return Ok(None) };
-    if model.is_part() {
-        tracing::warn!("a divided model has its keys and values in several processes: none are kept on disk");
-        return Ok(None);
-    }
-    model.set_fingerprint(fingerprint(model, kv_dtype(section, model), isa(section)).into());
-    // The fingerprint reads samples of the weights; their files tell of every change.
-    let mut identity = written_at(&std::env::current_exe()?);
-    identity += &written_at(&model.path);
-    if let Ok(entries) = std::fs::read_dir(&model.path) {
-        let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        files.sort();
-        files.iter().for_each(|file| identity += &written_at(file));
-    }
-    Ok(Some(StoreSettings {
-        folder: folder.clone(),
-        name: names.first().cloned().unwrap_or_default(),
-        max_bytes: section.kv_offload_bytes.unwrap_or(KV_OFFLOAD_BYTES),
-        identity,
-    }))
-}
-
-/// The length of a file and the time at which it was written.
-fn written_at(path: &Path) -> String {
-    let Ok(found) = std::fs::metadata(path) else { return String::new() };
-    format!("{} {:?}\n", found.len(), found.modified().ok())
 }
 
 /// Starts an engine whose threads get the CPU soon after they are woken: they pass tokens on within

@@ -7,8 +7,8 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::load::LoadedModel;
 use throng_model::runner::RunnerLimits;
 
-use super::kv_dtype;
 use super::ranks::RankProcesses;
+use super::{Compute, kv_dtype};
 use crate::args::ModelLength;
 use crate::config::{EngineSection, ModelSection};
 use crate::kv_budget::KvBudget;
@@ -81,7 +81,7 @@ pub(super) fn sizes(
     section: &ModelSection,
     scheduler: &SchedulerConfig,
     (model, elsewhere): (&LoadedModel, Elsewhere),
-    available_bytes: Option<u64>,
+    (compute, available_bytes): (&Compute, Option<u64>),
 ) -> Result<Sizes> {
     let kv_dtype = kv_dtype(section, model);
     // A block has as many tokens in the draft model as in the model.
@@ -103,6 +103,7 @@ pub(super) fn sizes(
         }
         _ => budget.n_blocks()?,
     };
+    let n_blocks = n_blocks.min(compute.most_kv_blocks(model, kv_dtype));
     let held_tokens = n_blocks.saturating_mul(BLOCK_TOKENS as u32);
     let max_sequence_tokens = match section.max_model_len_tokens {
         Some(ModelLength::Auto) => budget.max_sequence_tokens.min(held_tokens),

@@ -4,6 +4,7 @@
 mod compatibility;
 mod configuration;
 mod credentials;
+mod devices;
 mod discovery;
 mod documents;
 mod fleet;

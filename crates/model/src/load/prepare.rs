@@ -19,7 +19,7 @@ use crate::parallel::{OwnPart, RankLinks, ShardedSource};
 use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizePlan, QuantizeReport, Quantizer};
 use crate::reference_backend::ReferenceBackend;
-use crate::runner::ModelRunner;
+use crate::runner::{ModelRunner, RunnerLimits};
 use throng_checkpoint::TensorSource;
 
 /// The stored tensors, and how they are quantized.
@@ -129,27 +129,38 @@ impl<B: Backend> Prepared<B> {
         beside: Beside<'_>,
     ) -> Result<Box<dyn Executor>, LoadError> {
         let (weights, adapters) = self.parts(&backend, from)?;
-        if let Some(pooler) = beside.pooler {
-            let config = Arc::clone(config);
-            let (pooler, tensors) = pooler;
-            let runner = PoolingRunner::new(backend, config, weights, &options.limits, pooler, tensors)?;
-            return Ok(Box::new(runner));
-        }
-        let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
-        let mut runner = runner.with_adapters(adapters);
-        if let Some(fingerprint) = beside.fingerprint {
-            runner = runner.with_fingerprint(fingerprint);
-        }
-        if let Some((encoder, placeholder_token)) = beside.encoder {
-            runner = runner.with_encoder(encoder, placeholder_token)?;
-        }
-        Ok(Box::new(runner))
+        executor(backend, weights, adapters, &options.limits, config, beside)
     }
 
     /// Parts that runners share.
     fn parts(&self, backend: &B, from: &UnpreparedWeights<'_>) -> Result<SharedParts<B>, LoadError> {
         Ok((self.get(backend, from, &mut |_| {})?, Arc::clone(&self.adapters)))
     }
+}
+
+/// An executor of weights on a backend.
+fn executor<B: Backend>(
+    backend: B,
+    weights: Arc<DecoderWeights<B>>,
+    adapters: Arc<AdapterStore<B>>,
+    limits: &RunnerLimits,
+    config: &Arc<DecoderConfig>,
+    beside: Beside<'_>,
+) -> Result<Box<dyn Executor>, LoadError> {
+    let config = Arc::clone(config);
+    if let Some((pooler, tensors)) = beside.pooler {
+        let runner = PoolingRunner::new(backend, config, weights, limits, pooler, tensors)?;
+        return Ok(Box::new(runner));
+    }
+    let runner = ModelRunner::new(backend, config, weights, limits)?;
+    let mut runner = runner.with_adapters(adapters);
+    if let Some(fingerprint) = beside.fingerprint {
+        runner = runner.with_fingerprint(fingerprint);
+    }
+    if let Some((encoder, placeholder_token)) = beside.encoder {
+        runner = runner.with_encoder(encoder, placeholder_token)?;
+    }
+    Ok(Box::new(runner))
 }
 
 /// The weights and the adapters of a model on a backend.
@@ -304,12 +315,33 @@ impl LoadedModel {
         threads: &Arc<ThreadPool>,
         options: &RunnerOptions,
     ) -> Result<Box<dyn Executor>, LoadError> {
-        let pooler = self.pooler.as_ref().map(|pooler| (pooler, &self.tensors));
-        let encoder = self.media.as_ref().map(|media| {
-            Ok::<_, LoadError>((media.encoder(options.backend, threads)?, media.placeholder_token()))
-        });
-        let fingerprint = self.fingerprint.get().cloned();
-        let beside = Beside { pooler, encoder: encoder.transpose()?, fingerprint };
+        let beside = self.beside(options.backend, threads)?;
         self.prepared.runner(options, threads, &self.config, &self.unprepared(), beside)
+    }
+
+    /// An executor on a backend, of whatever crate, with weights that [`Self::weights_on`] gave and adapters
+    /// of a store. Pictures are encoded on the threads of the host.
+    ///
+    /// # Errors
+    /// When memory does not suffice, or the backend does not support the model or such a cache.
+    pub fn executor_with<B: Backend>(
+        &self,
+        backend: B,
+        weights: Arc<DecoderWeights<B>>,
+        adapters: Arc<AdapterStore<B>>,
+        threads: &Arc<ThreadPool>,
+        limits: &RunnerLimits,
+    ) -> Result<Box<dyn Executor>, LoadError> {
+        executor(backend, weights, adapters, limits, &self.config, self.beside(BackendKind::Cpu, threads)?)
+    }
+
+    fn beside(&self, backend: BackendKind, threads: &Arc<ThreadPool>) -> Result<Beside<'_>, LoadError> {
+        let pooler = self.pooler.as_ref().map(|pooler| (pooler, &self.tensors));
+        let encoder = self
+            .media
+            .as_ref()
+            .map(|media| Ok::<_, LoadError>((media.encoder(backend, threads)?, media.placeholder_token())));
+        let fingerprint = self.fingerprint.get().cloned();
+        Ok(Beside { pooler, encoder: encoder.transpose()?, fingerprint })
     }
 }

@@ -40,16 +40,60 @@ trait Op {
 /// # Panics
 /// When a result is too far from the reference, or depends on what it must not depend on.
 pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
-    let mut backends = [make(1), make(2), make(3)];
-    let mut rng = Rng::with_seed(11);
-    rows::check_all(&mut backends, &mut rng);
-    matmul::check_all(&mut backends, &mut rng);
-    experts::check_all(&mut backends, &mut rng);
-    low_rank::check_all(&mut backends, &mut rng);
-    attention::check_all(&mut backends, &mut rng);
-    chosen::check_all(&mut backends, &mut rng);
-    relative::check_all(&mut backends, &mut rng);
-    recurrent::check_all(&mut backends, &mut rng);
+    Part::ALL.into_iter().for_each(|part| check_part(part, &make));
+}
+
+/// A part of the suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Operations on rows.
+    Rows,
+    /// Products and embeddings in every format of weights.
+    Products,
+    /// Mixtures of experts and products of heads.
+    Experts,
+    /// Low-rank products of adapters.
+    LowRank,
+    /// Attention over the cache.
+    Attention,
+    /// Attention over chosen positions.
+    Chosen,
+    /// Attention by distance.
+    Relative,
+    /// Recurrent layers.
+    Recurrent,
+}
+
+impl Part {
+    /// All parts.
+    pub const ALL: [Self; 8] = [
+        Self::Rows,
+        Self::Products,
+        Self::Experts,
+        Self::LowRank,
+        Self::Attention,
+        Self::Chosen,
+        Self::Relative,
+        Self::Recurrent,
+    ];
+}
+
+/// Runs one part of the suite, like [`check`].
+///
+/// # Panics
+/// When a result is too far from the reference, or depends on what it must not depend on.
+pub fn check_part<B: Backend>(part: Part, make: impl Fn(usize) -> B) {
+    let (backends, rng) = (&mut [make(1), make(2), make(3)], &mut Rng::with_seed(11));
+    match part {
+        Part::Rows => rows::check_all(backends, rng),
+        Part::Products => matmul::check_all(backends, rng),
+        Part::Experts => experts::check_all(backends, rng),
+        Part::LowRank => low_rank::check_all(backends, rng),
+        Part::Attention => attention::check_all(backends, rng),
+        Part::Chosen => chosen::check_all(backends, rng),
+        Part::Relative => relative::check_all(backends, rng),
+        Part::Recurrent => recurrent::check_all(backends, rng),
+    }
 }
 
 /// One operation: near the reference, and the same bits for an item alone, beside others and on more threads.

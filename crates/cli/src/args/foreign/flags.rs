@@ -4,7 +4,7 @@
 use super::flag::Values::{One, OneWay, Some, Switch};
 use super::flag::{ForeignFlag, always, ignored, refused};
 
-pub(super) const NO_GPU: &str = "Throng computes on the processor";
+pub(super) const NO_GPU: &str = "--device chooses what computes, and there is nothing else to set of it";
 const ONE_PROCESS: &str = "one process on one machine computes the model";
 const OWN_TASK: &str = "the model's files say whether it generates, embeds, ranks or classifies";
 pub(super) const OWN_IMAGES: &str = "Throng takes images from requests, by the settings of the model";
@@ -192,7 +192,6 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     ignored("compilation-config", One, "nothing is compiled at run time"),
     ignored("optimization-level", One, "nothing is compiled at run time"),
     ignored("attention-backend", One, "--isa selects the instruction set"),
-    ignored("device", One, NO_GPU).but(&["auto", "cpu"]),
     refused("kv-transfer-config", One, ONE_PROCESS),
     refused("kv-events-config", One, ONE_PROCESS),
     refused("ec-transfer-config", One, ONE_PROCESS),

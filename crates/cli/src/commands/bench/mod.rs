@@ -67,7 +67,11 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     let start_up = StartUp::of(&running);
     let work = running.model.forward_work(running.kv_dtype);
     let n_threads = running::n_threads(&section);
-    let limits = (!arguments.no_limits).then(|| Limits::measure(n_threads, work.step_bytes())).flatten();
+    // Limits are those of the processor.
+    let on_processor = !running.compute.is_device();
+    let limits = (on_processor && !arguments.no_limits)
+        .then(|| Limits::measure(n_threads, work.step_bytes()))
+        .flatten();
     output::note(format_args!("{}: {n_threads} threads", running.names[0]));
     if let Some(line) = running.describe_quantizing() {
         output::note(line);
@@ -183,7 +187,7 @@ fn random_adapters(running: &RunningModel, arguments: &BenchArgs) -> Result<Vec<
     let limits = AdapterLimits { max_adapters: n as usize, max_rank: rank, max_bytes: usize::MAX };
     let adapter = |seed| {
         let random = RandomAdapter { rank, seed };
-        Ok(running.model.load_random_adapter(running.backend, random, limits)?)
+        Ok(running.compute.load_random_adapter(&running.model, random, limits)?)
     };
     let adapters: Vec<LoadedAdapter> = (0..u64::from(n)).map(adapter).collect::<Result<_>>()?;
     if let Some(first) = adapters.first() {

@@ -8,15 +8,14 @@ use anyhow::{Result, bail};
 use throng_gateway::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 use throng_model::LoadedModel;
 use throng_model::adapter::AdapterLimits;
-use throng_model::load::BackendKind;
 
 use crate::config::AdapterSection;
-use crate::running::RunningModel;
+use crate::running::{Compute, RunningModel};
 
 /// Loads adapters over the weights of a model.
 struct ModelAdapters {
     model: Arc<LoadedModel>,
-    backend: BackendKind,
+    compute: Compute,
     limits: AdapterLimits,
 }
 
@@ -28,7 +27,7 @@ impl std::fmt::Debug for ModelAdapters {
 
 impl AdapterLoader for ModelAdapters {
     fn load(&self, path: &str) -> Result<LoadedAdapter, AdapterFault> {
-        match self.model.load_adapter(self.backend, Path::new(path), self.limits) {
+        match self.compute.load_adapter(&self.model, Path::new(path), self.limits) {
             Ok(loaded) => Ok(LoadedAdapter { adapter: loaded.adapter(), held: loaded.held }),
             Err(error) if error.is_full() => Err(AdapterFault::Full(error.to_string())),
             Err(error) => Err(AdapterFault::Invalid(error.to_string())),
@@ -42,8 +41,8 @@ impl AdapterLoader for ModelAdapters {
 /// # Errors
 /// When one is broken, does not fit the model, or has the model's name.
 pub fn settings(running: &RunningModel, section: &AdapterSection) -> Result<AdapterSettings> {
-    let (model, backend) = (Arc::clone(&running.model), running.backend);
-    let loader = ModelAdapters { model, backend, limits: section.limits() };
+    let (model, compute) = (Arc::clone(&running.model), running.compute.clone());
+    let loader = ModelAdapters { model, compute, limits: section.limits() };
     let mut modules = Vec::new();
     for module in &section.modules {
         let (name, path) = (module.name.clone(), module.path.clone());

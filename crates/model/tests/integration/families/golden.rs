@@ -2,12 +2,11 @@
 //! piece and in chunks, on every backend. The fixtures were made by transformers 5.23 in float32 with eager
 //! attention; half of the configurations have the keys of that version, half the older ones.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use crate::harness::{BACKENDS, Expected, LIMITS, OneSequence};
-use throng_core::request::SamplingParams;
+use crate::harness::{BACKENDS, Expected, LIMITS};
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
+use throng_testkit::golden::{fixtures, greedy, largest_distance, log_probabilities};
 
 /// Tolerance: f32 sums in another order differ by less, a wrong formula by much more.
 const TOLERANCE: f64 = 2e-4;
@@ -20,51 +19,8 @@ pub fn tolerance(model: &LoadedModel, backend: BackendKind) -> f64 {
     if rounds { TOLERANCE_OF_MXFP4 } else { TOLERANCE }
 }
 
-pub fn fixtures() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let mut folders: Vec<_> = std::fs::read_dir(root)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.join("expected.safetensors").exists())
-        .collect();
-    folders.sort();
-    assert_eq!(folders.len(), 59, "one fixture a family and a few variants");
-    folders
-}
-
 fn open(folder: &Path) -> LoadedModel {
     load(folder, &LoadOptions { prepare: None, n_threads: 2, quantize: None }, &mut |_| {}).unwrap()
-}
-
-/// Log-probabilities of all tokens after each of `input_ids`, prefilled in chunks of `chunk` tokens.
-fn log_probabilities(
-    model: &LoadedModel,
-    options: &RunnerOptions,
-    input_ids: &[u32],
-    chunk: usize,
-) -> Vec<f32> {
-    let vocabulary = model.config.vocabulary_size;
-    let sampling = SamplingParams {
-        temperature: 0.0,
-        logprobs: Some(vocabulary as u32),
-        prompt_logprobs: Some(vocabulary as u32),
-        ..Default::default()
-    };
-    let mut runner = model.runner(options).unwrap();
-    let mut sequence = OneSequence::new(input_ids, Arc::new(sampling));
-    let mut logprobs = vec![f32::NAN; input_ids.len() * vocabulary];
-    let mut rows = logprobs.chunks_exact_mut(vocabulary);
-    sequence.prefill(&mut *runner, chunk, |report| {
-        let row = rows.next().unwrap();
-        report.top.iter().for_each(|top| row[top.token as usize] = top.logprob);
-    });
-    assert!(logprobs.iter().all(|logprob| logprob.is_finite()), "every position reports every token");
-    logprobs
-}
-
-pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
-    let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
-    logits.iter().map(|&logit| f64::from(logit) - sum.ln()).collect()
 }
 
 #[test]
@@ -75,13 +31,9 @@ fn logits_are_those_of_transformers() {
         for backend in BACKENDS {
             let options = RunnerOptions { backend, n_threads: 2, limits: LIMITS };
             for chunk in [48, 1, 7, 32] {
-                let found = log_probabilities(&model, &options, &expected.input_ids, chunk);
-                let mut worst = 0.0f64;
-                for (found, expected) in found.chunks(vocabulary).zip(expected.logits.chunks(vocabulary)) {
-                    for (found, expected) in found.iter().zip(log_softmax(expected)) {
-                        worst = worst.max((f64::from(*found) - expected).abs());
-                    }
-                }
+                let mut runner = model.runner(&options).unwrap();
+                let found = log_probabilities(&mut *runner, vocabulary, &expected.input_ids, chunk);
+                let worst = largest_distance(&found, &expected, vocabulary);
                 let what = format!("{} on {backend:?} in chunks of {chunk}: off by {worst:.2e}", model.name);
                 println!("{what}");
                 assert!(worst < tolerance(&model, backend), "{what}");
@@ -94,15 +46,12 @@ fn logits_are_those_of_transformers() {
 fn greedy_tokens_are_those_of_transformers() {
     for folder in fixtures() {
         let (model, expected) = (open(&folder), Expected::read(&folder));
-        let sampling = SamplingParams { temperature: 0.0, ignore_eos: true, ..Default::default() };
         for backend in BACKENDS {
             let options = RunnerOptions { backend, n_threads: 2, limits: LIMITS };
             for chunk in [48, 13] {
                 let mut runner = model.runner(&options).unwrap();
-                let mut sequence = OneSequence::new(&expected.input_ids, Arc::new(sampling.clone()));
-                sequence.prefill(&mut *runner, chunk, |_| {});
-                sequence.decode(&mut *runner, expected.greedy.len() - 1);
-                assert_eq!(sequence.output(), expected.greedy, "{} on {backend:?}", model.name);
+                let found = greedy(&mut *runner, &expected, chunk);
+                assert_eq!(found, expected.greedy, "{} on {backend:?}", model.name);
             }
         }
     }

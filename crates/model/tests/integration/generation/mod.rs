@@ -9,7 +9,7 @@ mod constraints;
 mod draft_model;
 mod drafts;
 mod eagle;
-pub mod invisible;
+mod invisible;
 mod resumed;
 mod roofline;
 mod runner;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::{GRIDS, leader, open_folder};
-use crate::families::golden::{fixtures, log_softmax, tolerance};
+use crate::families::golden::tolerance;
 use crate::harness::{Expected, LIMITS, OneSequence};
 use throng_core::request::SamplingParams;
 use throng_core::scheduling::executor::Executor;
 use throng_model::BackendKind;
 use throng_model::load::LoadError;
 use throng_model::parallel::PartError;
+use throng_testkit::golden::{fixtures, log_softmax};
 
 /// The largest difference from the expected log-probabilities.
 fn worst_difference(executor: &mut dyn Executor, expected: &Expected, chunk: usize) -> f64 {

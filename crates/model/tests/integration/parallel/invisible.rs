@@ -11,11 +11,11 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::load::load_bytes;
 use throng_model::parallel::Grid;
 use throng_model::runner::RunnerLimits;
+use throng_testkit::invisibility::{LIMITS, Seen, check_requests, requests};
 use throng_testkit::nightly::amount;
 use throng_testkit::tiny_model::TinyModel;
 
 use super::{GRIDS, OPTIONS, Open, leader, open_folder};
-use crate::generation::invisible::{LIMITS, Seen, check_requests, requests};
 use crate::models;
 
 /// Families with what is divided in ways of their own.
