@@ -135,9 +135,6 @@ fn takes_underscores(command: clap::Command) -> clap::Command {
 pub enum Command {
     /// Answer OpenAI-compatible requests, with a chat page at /
     Serve(Box<ServeArgs>),
-    /// Compute a part of a model for a server, which starts this by itself
-    #[command(hide = true)]
-    Rank(RankArgs),
     /// Compute for gateways: an engine behind an internal listener
     Worker(Box<WorkerArgs>),
     /// Answer as serve does, with the models of workers
@@ -203,6 +200,9 @@ pub enum Command {
         /// The folder, made if it does not exist
         folder: PathBuf,
     },
+    /// Compute a part of a model for a server, which starts this by itself
+    #[command(hide = true)]
+    Rank(RankArgs),
 }
 
 /// Which model to load, and how. Every command that runs a model has these flags.
