@@ -205,35 +205,21 @@ pub fn start_with(
         None => own_chat_template(&model)?,
         chosen => chosen,
     };
-    let draft_model = match &engine.speculation.model {
-        Some(name) => {
-            let asks_head = engine.speculation.asks_head();
-            let draft = DraftModel::load((name, asks_head), section, (&model, tokenizer.as_deref()))?;
-            if compute.is_device() && draft.is_head() {
-                bail!("the EAGLE-3 head {name} runs beside a model on the processor: take --device cpu");
-            }
-            Some(draft)
-        }
-        None => None,
-    };
+    let draft_model = draft_of(engine, section, (&model, &compute), tokenizer.as_deref())?;
     let scheduler = engine.scheduler_of(&model);
     let mut elsewhere = Elsewhere::default();
     elsewhere.block_bytes += draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
-    let mut ranks = match division.zip(processes) {
-        None => None,
-        Some((division, mut processes)) => {
-            if draft_model.as_ref().is_some_and(DraftModel::is_head) {
-                bail!(
-                    "an EAGLE-3 head reads what a whole model computes: it cannot be used with a divided one"
-                );
-            }
-            processes.wait_until_loaded()?;
-            tracing::info!("{}", division.describe());
-            division.check_speed(&mut processes, &model, own_bytes)?;
-            elsewhere.add(&processes, kv_dtype(section, &model))?;
-            Some(Ranks::new(division, processes))
+    let mut ranks = None;
+    if let Some((division, mut processes)) = division.zip(processes) {
+        if draft_model.as_ref().is_some_and(DraftModel::is_head) {
+            bail!("an EAGLE-3 head reads what a whole model computes: it cannot be used with a divided one");
         }
-    };
+        processes.wait_until_loaded()?;
+        tracing::info!("{}", division.describe());
+        division.check_speed(&mut processes, &model, own_bytes)?;
+        elsewhere.add(&processes, kv_dtype(section, &model))?;
+        ranks = Some(Ranks::new(division, processes));
+    }
     let available_bytes = compute.available_bytes();
     let sizes = sizes(section, &scheduler, (&model, elsewhere), (&compute, available_bytes))?;
     let options = RunnerOptions { backend: compute.host(), n_threads, limits: sizes.limits };
@@ -330,6 +316,21 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
         show(bytes),
         formats.chain(kept).collect::<Vec<_>>().join(", "),
     )
+}
+
+/// The draft model or the head that the settings name.
+fn draft_of(
+    engine: &EngineSection,
+    section: &ModelSection,
+    (model, compute): (&LoadedModel, &Compute),
+    tokenizer: Option<&Tokenizer>,
+) -> Result<Option<DraftModel>> {
+    let Some(name) = &engine.speculation.model else { return Ok(None) };
+    let draft = DraftModel::load((name, engine.speculation.asks_head()), section, (model, tokenizer))?;
+    if compute.is_device() && draft.is_head() {
+        bail!("the EAGLE-3 head {name} runs beside a model on the processor: take --device cpu");
+    }
+    Ok(Some(draft))
 }
 
 /// The part of the model that this process has, and the other processes.
