@@ -183,24 +183,8 @@ pub fn start_with(
     let section = &compute.settled(section);
     let (model, processes) = divided(division.as_ref(), model)?;
     let n_threads = division.as_ref().map_or_else(|| n_threads(section), Division::n_threads);
-    let mut own_bytes = 0;
-    // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
-    let (loaded, tokenizer) = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("throng-vocabulary".into());
-        let tokenizer =
-            thread.spawn_scoped(scope, || tokenizer(section, &model)).context("cannot start a thread")?;
-        let mut note = |progress: LoadProgress| {
-            own_bytes = progress.done_bytes;
-            report(progress);
-        };
-        let mut load = || prepare(n_threads, &model, &compute, &mut note);
-        match &division {
-            None => load(),
-            Some(division) => division.on_own_cores(load),
-        }?;
-        let loaded = started.elapsed();
-        anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
-    })?;
+    let how = (division.as_ref(), n_threads, started);
+    let (loaded, tokenizer, own_bytes) = load(section, how, (&model, &compute), report)?;
     let chat_template = match chosen_template {
         None => own_chat_template(&model)?,
         chosen => chosen,
@@ -316,6 +300,35 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
         show(bytes),
         formats.chain(kept).collect::<Vec<_>>().join(", "),
     )
+}
+
+/// Prepares the weights, and the tokenizer beside them. Gives the time when that was done, the tokenizer, and
+/// the bytes of weights that this process holds.
+fn load(
+    section: &ModelSection,
+    (division, n_threads, started): (Option<&Division>, usize, Instant),
+    (model, compute): (&LoadedModel, &Compute),
+    report: &mut dyn FnMut(LoadProgress),
+) -> Result<(Duration, Option<Arc<Tokenizer>>, u64)> {
+    let mut own_bytes = 0;
+    // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
+    let (loaded, tokenizer) = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("throng-vocabulary".into());
+        let tokenizer =
+            thread.spawn_scoped(scope, || tokenizer(section, model)).context("cannot start a thread")?;
+        let mut note = |progress: LoadProgress| {
+            own_bytes = progress.done_bytes;
+            report(progress);
+        };
+        let mut prepared = || prepare(n_threads, model, compute, &mut note);
+        match division {
+            None => prepared(),
+            Some(division) => division.on_own_cores(prepared),
+        }?;
+        let loaded = started.elapsed();
+        anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
+    })?;
+    Ok((loaded, tokenizer, own_bytes))
 }
 
 /// The draft model or the head that the settings name.
