@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use clap::Args;
 use serde::Deserialize;
 
 /// Device that computes.
@@ -18,6 +19,15 @@ pub enum DeviceChoice {
     Vulkan(usize),
     /// The GPU of an Apple machine.
     Metal,
+}
+
+/// `throng devices`.
+#[derive(Debug, Clone, Args)]
+pub struct DevicesArgs {
+    /// Describe the devices as JSON, or compute on the one of this number: in a process of its own, which a
+    /// driver may crash
+    #[arg(long, hide = true, value_name = "N", num_args = 0..=1)]
+    pub probe: Option<Option<usize>>,
 }
 
 impl FromStr for DeviceChoice {

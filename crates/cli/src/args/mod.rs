@@ -42,7 +42,7 @@ use values::{model_place, parse_bytes, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use batch::BatchArgs;
-pub use device::DeviceChoice;
+pub use device::{DeviceChoice, DevicesArgs};
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};
@@ -301,15 +301,6 @@ impl ModelArgs {
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref().or(self.model_flag.as_deref())
     }
-}
-
-/// `throng devices`.
-#[derive(Debug, Clone, Args)]
-pub struct DevicesArgs {
-    /// Describe the devices as JSON, or compute on the one of this number: in a process of its own, which a
-    /// driver may crash
-    #[arg(long, hide = true, value_name = "N", num_args = 0..=1)]
-    pub probe: Option<Option<usize>>,
 }
 
 /// `throng serve`.

@@ -181,39 +181,13 @@ pub fn start_with(
     }
     let (model, processes) = divided(division.as_ref(), model)?;
     let n_threads = division.as_ref().map_or_else(|| n_threads(section), Division::n_threads);
-    let mut own_bytes = 0;
-    // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
-    let (loaded, tokenizer) = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("throng-vocabulary".into());
-        let tokenizer =
-            thread.spawn_scoped(scope, || tokenizer(section, &model)).context("cannot start a thread")?;
-        let mut note = |progress: LoadProgress| {
-            own_bytes = progress.done_bytes;
-            report(progress);
-        };
-        let mut load = || prepare(n_threads, &model, &compute, &mut note);
-        match &division {
-            None => load(),
-            Some(division) => division.on_own_cores(load),
-        }?;
-        let loaded = started.elapsed();
-        anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
-    })?;
+    let how = (division.as_ref(), n_threads, started);
+    let (loaded, tokenizer, own_bytes) = load(section, how, (&model, &compute), report)?;
     let chat_template = match chosen_template {
         None => own_chat_template(&model)?,
         chosen => chosen,
     };
-    let draft_model = match &engine.speculation.model {
-        Some(name) => {
-            let asks_head = engine.speculation.asks_head();
-            let draft = DraftModel::load((name, asks_head), section, (&model, tokenizer.as_deref()))?;
-            if compute.is_device() && draft.is_head() {
-                bail!("the EAGLE-3 head {name} runs beside a model on the processor: take --device cpu");
-            }
-            Some(draft)
-        }
-        None => None,
-    };
+    let draft_model = draft_of(engine, section, (&model, &compute), tokenizer.as_deref())?;
     let scheduler = engine.scheduler_of(&model);
     let mut elsewhere = Elsewhere::default();
     elsewhere.block_bytes += draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
@@ -317,6 +291,50 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
         show(bytes),
         formats.chain(kept).collect::<Vec<_>>().join(", "),
     )
+}
+
+/// Prepares the weights, and the tokenizer beside them. Gives the time when that was done, the tokenizer, and
+/// the bytes of weights that this process holds.
+fn load(
+    section: &ModelSection,
+    (division, n_threads, started): (Option<&Division>, usize, Instant),
+    (model, compute): (&LoadedModel, &Compute),
+    report: &mut dyn FnMut(LoadProgress),
+) -> Result<(Duration, Option<Arc<Tokenizer>>, u64)> {
+    let mut own_bytes = 0;
+    // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
+    let (loaded, tokenizer) = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("throng-vocabulary".into());
+        let tokenizer =
+            thread.spawn_scoped(scope, || tokenizer(section, model)).context("cannot start a thread")?;
+        let mut note = |progress: LoadProgress| {
+            own_bytes = progress.done_bytes;
+            report(progress);
+        };
+        let mut prepared = || prepare(n_threads, model, compute, &mut note);
+        match division {
+            None => prepared(),
+            Some(division) => division.on_own_cores(prepared),
+        }?;
+        let loaded = started.elapsed();
+        anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
+    })?;
+    Ok((loaded, tokenizer, own_bytes))
+}
+
+/// The draft model or the head that the settings name.
+fn draft_of(
+    engine: &EngineSection,
+    section: &ModelSection,
+    (model, compute): (&LoadedModel, &Compute),
+    tokenizer: Option<&Tokenizer>,
+) -> Result<Option<DraftModel>> {
+    let Some(name) = &engine.speculation.model else { return Ok(None) };
+    let draft = DraftModel::load((name, engine.speculation.asks_head()), section, (model, tokenizer))?;
+    if compute.is_device() && draft.is_head() {
+        bail!("the EAGLE-3 head {name} runs beside a model on the processor: take --device cpu");
+    }
+    Ok(Some(draft))
 }
 
 /// The part of the model that this process has, and the other processes.
