@@ -47,12 +47,13 @@ fn results_do_not_depend_on_the_batch() {
     }
 }
 
-/// Every family of the golden test, with its own weights, in a few compositions.
+/// Families of the golden test, with their own weights, in a few compositions: every fifth of them on each
+/// change, all of them at night.
 #[test]
 fn no_family_depends_on_the_batch() {
     let Some(device) = fast_device() else { return };
     let mut seen = Seen::default();
-    for folder in fixtures() {
+    for folder in fixtures().into_iter().step_by(amount(5, 1) as usize) {
         let options = LoadOptions { prepare: None, n_threads: 2, quantize: None };
         let model = load(&folder, &options, &mut |_| {}).expect("the fixture opens");
         let Ok(weights) = model.weights_on(&backend(&device), &mut |_| {}) else { continue };

@@ -48,8 +48,8 @@ const MUTANTS: [Mutant; 11] = [
     Mutant {
         fault: "splits begin where the window does",
         kernel: "attend",
-        text: "var split = first_of_tile / SPLIT * SPLIT;",
-        replacement: "var split = first_of_tile;",
+        text: "let first_split = first_of_tile / SPLIT * SPLIT;",
+        replacement: "let first_split = first_of_tile;",
         part: Part::Attention,
     },
     Mutant {
