@@ -1,4 +1,4 @@
-//! What lies on the device: activations, weights in rows, keys and values. Does not know operations.
+//! Buffers on the device: activations, weights in rows, keys and values. Does not know operations.
 
 use std::collections::HashSet;
 

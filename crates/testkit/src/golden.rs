@@ -23,7 +23,7 @@ pub fn fixtures() -> Vec<PathBuf> {
     folders
 }
 
-/// What transformers gives for a folder of reference models or adapters: `expected.safetensors`.
+/// Results of transformers for a folder of reference models or adapters: `expected.safetensors`.
 pub struct Expected {
     /// Tokens of the prompt.
     pub input_ids: Vec<u32>,

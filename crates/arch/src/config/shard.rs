@@ -323,7 +323,7 @@ impl Part {
             let are_whole = all.iter().all(|split| (split.heads.start * head_dim).is_multiple_of(width));
             split.state_norm_width = (!are_whole).then_some(width);
             let own = all[self.rank].heads.len() * head_dim;
-            // What is normed with other devices' parts is normed behind the mixer.
+            // A vector that is normed together with other devices' parts is normed behind the mixer.
             shape.n_norm_groups = if are_whole { own / width } else { 0 };
         }
         split.states = all[self.rank].clone();

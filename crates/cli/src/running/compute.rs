@@ -83,7 +83,8 @@ impl Compute {
         matches!(self, Self::Device(_))
     }
 
-    /// What the bits of answers depend on, besides the build and the weights.
+    /// Name of the processor's instruction set, or of the device and its driver: the bits of answers depend
+    /// on it.
     pub fn fingerprint(&self, isa: Option<Isa>) -> String {
         match self {
             Self::Host(_) => isa.map_or("reference", Isa::name).to_owned(),

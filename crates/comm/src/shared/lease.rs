@@ -75,7 +75,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         drop(self.ending.take());
         if let Some(renewing) = self.renewing.take() {
-            // It cannot panic, and ends at once.
+            // The thread cannot panic, and ends at once.
             let _ = renewing.join();
         }
         if let Some(host) = self.host.upgrade() {

@@ -80,7 +80,7 @@ impl<'a> Counter<'a> {
                 lost = Err(CommError::PeerLost { rank, how: Loss::TimedOut });
             }
             if let Err(lost) = lost {
-                // It may have come just before it ended.
+                // The rank may have sent it just before it ended.
                 let value = self.get();
                 return if is_enough(value) { Ok(value) } else { Err(lost) };
             }

@@ -427,7 +427,7 @@ impl BlockStore {
         content_of: impl Fn(BlockId) -> Option<&'a BlockContent>,
     ) {
         for (block, content) in dropped {
-            // What the step loads is not in the block before.
+            // A block that the step loads does not hold the content before the step.
             let is_loaded = self.loads.iter().any(|load| load.block == block);
             if !is_loaded && !self.save(block, &content) {
                 self.counters.lost_blocks += 1;

@@ -144,7 +144,7 @@ impl Slab {
             self.file.write_all_at(&header.bytes(), offset)
         };
         write().inspect_err(|_| {
-            // What of it was written must not be taken for a block.
+            // A part of a block must not be taken for a whole one.
             let _ = self.file.write_all_at(&[0; 8], offset);
         })
     }

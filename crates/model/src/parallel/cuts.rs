@@ -271,7 +271,7 @@ impl<'a> Cuts<'a> {
             false => vec![columns.clone(), shifted(columns, width)],
         };
         let one = std::slice::from_ref(columns);
-        // Of matrices that are stored with rows and columns exchanged.
+        // These matrices are stored with rows and columns exchanged.
         let axis = |cuts: &Self, name: &str, axis: usize| {
             if layout.is_transposed && cuts.has(name) { 3 - axis } else { axis }
         };

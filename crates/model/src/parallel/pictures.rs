@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch_input::{BatchInput, FeatureRows};
 use crate::features::Features;
 
-/// What a step sees of pictures, but for the numbers, which follow it.
+/// Pictures of a step without their features, which follow as numbers.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     /// Tokens of the step; those of pictures are placeholders. Empty where nothing is seen.

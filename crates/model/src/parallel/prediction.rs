@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Grid;
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer};
 
-/// What was measured when all ranks read memory at the same time.
+/// Measurement made while all ranks read memory at the same time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurements {
     /// Bytes of the weights of each rank.

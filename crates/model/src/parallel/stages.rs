@@ -7,7 +7,7 @@ use throng_comm::{Communicator, Deadline, Usage};
 use super::group::{RankGroup, lost};
 use crate::backend::BackendError;
 
-/// What connects a rank with others.
+/// Connections of a rank with the others.
 #[derive(Debug, Default)]
 pub struct RankLinks {
     /// Ranks that share its layers.

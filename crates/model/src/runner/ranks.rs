@@ -26,7 +26,7 @@ pub struct Leader<B: Backend> {
     message: StepMessage,
     bytes: Vec<u8>,
     measured: Measured,
-    /// What lives as long as the group: the processes of the other ranks.
+    /// Owner of the processes of the other ranks, which live as long as the group.
     _others: Box<dyn Any + Send>,
 }
 

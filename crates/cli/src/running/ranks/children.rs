@@ -67,7 +67,7 @@ impl Drop for Children {
         self.is_ending.store(true, Ordering::Relaxed);
         for process in &self.processes {
             let mut process = process.lock().unwrap_or_else(PoisonError::into_inner);
-            // It may have ended already.
+            // The process may have ended already.
             let _ = process.kill();
             let _ = process.wait();
         }

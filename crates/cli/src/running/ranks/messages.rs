@@ -1,4 +1,4 @@
-//! What rank 0 and the other processes of a model tell each other while they start. Does not know how it is
+//! Messages between rank 0 and the other processes of a model while they start. Does not know how it is
 //! sent.
 
 use std::str::FromStr;
@@ -59,7 +59,7 @@ impl Setup {
     }
 }
 
-/// What a rank says once its weights are there.
+/// Report of a rank once its weights are there.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Loaded {
     /// Bytes of one block of keys and values in each type: f32, f16, bf16, q8_0; `None` where it has none.
@@ -105,7 +105,7 @@ impl Limits {
     }
 }
 
-/// What a rank is to do once its weights are there.
+/// Order for a rank once its weights are there.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Measure memory and exchanges of rows of so many elements.

@@ -301,7 +301,7 @@ impl RankProcesses {
     }
 }
 
-/// What connects a rank with the others.
+/// Connections of a rank with the others.
 fn links(membership: &Membership, grid: Grid, rank: usize, patience: Duration) -> RankLinks {
     let [of_layers, of_stages] = grid.groups_of(rank).map(|group_idx| membership.group(group_idx + 1));
     let boxed = |ranks: SharedCommunicator| -> Box<dyn Communicator> { Box::new(ranks) };

@@ -361,7 +361,7 @@ impl BlockPool {
             self.times.note_dropped(content.hash.key(), class, last_use);
             if let Some(&parent) = self.by_hash.get(&content.parent) {
                 let parent = self.slot_mut(parent);
-                // It may have been published after its child.
+                // The parent may have been published after its child.
                 parent.n_children = parent.n_children.saturating_sub(1);
             }
             self.note(CacheEvent::Removed(content.hash.key()));
