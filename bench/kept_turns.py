@@ -98,8 +98,10 @@ def main():
                     cached = used["input_tokens_details"]["cached_tokens"]
                     print(f"store={store!s:5} {kind:8} median {median:.3f} ({low:.3f} to {high:.3f}), "
                           f"{cached} of {used['input_tokens']} tokens cached")
-                beyond = statistics.median(times["previous"]) - statistics.median(times["whole"])
-                print(f"store={store!s:5} beyond the whole history: {beyond:+.3f}")
+                # Both turns of a round have the same neighbours on the machine.
+                beyond = [previous - whole for previous, whole in zip(times["previous"], times["whole"])]
+                low, median, high = statistics.quantiles(beyond, n=4)
+                print(f"store={store!s:5} beyond the whole history: median {median:+.3f} ({low:+.3f} to {high:+.3f})")
 
 
 if __name__ == "__main__":

@@ -27,8 +27,9 @@ ALIGNMENT = 32
 
 def write_turns(path, turns, aside="Nothing to do."):
     """Writes the model that says `turns`, one text for each turn of a conversation that has tools, and `aside` in one without tools,
-    as agents ask for titles. It sees nothing of the conversation but how many answers it has, so a prompt is one token, however
-    long the instructions of an agent are.
+    as agents ask for titles and summaries. It sees nothing of the conversation but how many answers it has, and whether `aside` is the
+    summary of those that it has no more: then it says the last text. So a prompt is one token, however long the instructions of an
+    agent are. Texts may begin with thoughts, `<think>…</think>`.
     """
     starts = [f"<|turn{i}|>" for i in range(len(turns))]
     vocabulary, used = Vocabulary([END, START, *starts], ()), set()
@@ -37,10 +38,12 @@ def write_turns(path, turns, aside="Nothing to do."):
         for start, text in zip([*starts, START], [*turns, aside])
     ]
     last = len(turns) - 1
+    thinks = "<think>" if any("<think>" in turn for turn in turns) else ""
     template = (
         "{%- set n = messages | selectattr('role', 'equalto', 'assistant') | list | length -%}"
+        f"{{%- set n = {last} if {aside!r} in (messages | selectattr('role', 'equalto', 'user') | list | string) else n -%}}"
         f"{{%- if tools -%}}{{{{ {starts}[n if n < {last} else {last}] }}}}{{%- else -%}}{START}{{%- endif -%}}"
-        "{# <tool_call> #}"
+        f"{{# <tool_call> {thinks} #}}"
     )
     save(path, vocabulary, template, scripts)
 

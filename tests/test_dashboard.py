@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pages import PATIENCE_S, all_of, browser, desktop, text_of, until  # noqa: F401: fixtures
 from selenium.webdriver.common.by import By
+from test_roles import roles  # noqa: F401: a fixture
 
 MESSAGES = [{"role": "user", "content": "Tell me a short story about a lamp."}]
 
@@ -23,7 +24,7 @@ def test_it_shows_what_the_server_does_and_where_the_time_of_a_request_went(brow
     ask(server)
     # The time to the first token of what was asked meanwhile.
     until(browser, lambda page: "ms" in text_of(".tile:nth-child(2) .value")(page))
-    assert len(all_of("figure svg.chart[aria-label]")(browser)) == 6
+    assert len(all_of("figure svg.chart[aria-label]")(browser)) == 9
     until(browser, all_of("#requests button"))[0].click()
     until(browser, lambda page: "prefill" in text_of("#explanation")(page))
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
@@ -45,6 +46,11 @@ def test_it_asks_for_a_key_and_says_when_the_server_is_gone(desktop, start):  # 
         show.click()
         until(desktop, is_live)
     until(desktop, lambda page: "cannot be reached" in text_of("#state-text")(page))
+
+
+def test_it_shows_workers_with_their_roles(desktop, roles):  # noqa: F811
+    desktop.get(roles().url + "/dashboard")
+    until(desktop, lambda page: {"prefill", "decode"} <= set(text_of("#workers")(page).split()))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

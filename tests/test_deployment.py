@@ -25,6 +25,21 @@ def test_kubernetes_accepts_the_manifests():
         checker.validate({**documents[1], "replica": 1}, checker.latest_version(), strict=True)
 
 
+def test_the_pods_of_a_group_are_accepted_and_found(binary):
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    service, group = yaml.safe_load_all((PACKAGING / "kubernetes/group.yaml").read_text())
+    checker.validate(service, checker.latest_version(), strict=True)
+    template = group["spec"]["leaderWorkerTemplate"]
+    leader, other = template["leaderTemplate"], template["workerTemplate"]
+    for pod in (leader, other):
+        document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod", **pod["metadata"]}, "spec": pod["spec"]}
+        checker.validate(document, checker.latest_version(), strict=True)
+    assert service["spec"]["selector"] == leader["metadata"]["labels"] != other["metadata"]["labels"]
+    command, *arguments = leader["spec"]["containers"][0]["args"]
+    assert {argument for argument in arguments if argument.startswith("--")} <= known_flags(binary, command)
+
+
 def test_the_manifests_belong_together():
     by_name = {(document["kind"], document["metadata"]["name"]): document for document in manifests()}
     worker, gateway = by_name["StatefulSet", "throng-worker"], by_name["Deployment", "throng-gateway"]

@@ -60,6 +60,15 @@ def test_text_is_that_of_one_process(start, expected, arguments, n_ranks):
     wait_until_gone(ranks)
 
 
+def kill_a_rank(server, how=signal.SIGKILL):
+    """Sends a signal to a rank. Tokens that had been sent may be read while lost ranks are not back yet."""
+    deadline = time.monotonic() + RECOVERY_LIMIT_S
+    while not (ranks := ranks_of(server)):
+        assert time.monotonic() < deadline, "".join(server.output[-20:])
+        time.sleep(0.01)
+    os.kill(ranks[0], how)
+
+
 def stream(server, interrupts):
     """Streams, interrupting at the given lengths: the text, its error, and the longest time without a token."""
     text, error, longest, last = "", None, 0.0, time.monotonic()
@@ -90,7 +99,7 @@ def test_a_stream_goes_on_when_ranks_are_lost(start, arguments, how):
         expected = text_of(server, N_LONG)
 
         def interrupt():
-            os.kill(ranks_of(server)[0], how)
+            kill_a_rank(server, how)
 
         before = ranks_of(server)
         text, error, longest = stream(server, [(50, interrupt), (500, interrupt)])
@@ -100,13 +109,31 @@ def test_a_stream_goes_on_when_ranks_are_lost(start, arguments, how):
         assert longest < RECOVERY_LIMIT_S
 
 
+def test_ranks_that_are_lost_while_they_start_are_started_again(start):
+    with start("throng-starter", "-tp", 2, "--force") as server:
+        expected = text_of(server, N_LONG)
+
+        def interrupt():
+            killed, deadline = set(), time.monotonic() + RECOVERY_LIMIT_S
+            # The second and the third have not joined the group yet. Three losses do not fail a request.
+            while len(killed) < 3:
+                assert time.monotonic() < deadline, "".join(server.output[-20:])
+                for rank in set(ranks_of(server)) - killed:
+                    os.kill(rank, signal.SIGKILL)
+                    killed.add(rank)
+                time.sleep(0.001)
+
+        assert stream(server, [(50, interrupt)])[:2] == (expected, None), "".join(server.output[-20:])
+
+
 def test_many_losses_fail_the_request_and_not_the_server(start, expected):
     with start("throng-starter", "-tp", 2, "--force") as server:
 
         def interrupt():
-            os.kill(ranks_of(server)[0], signal.SIGKILL)
+            kill_a_rank(server)
 
-        text, error, _ = stream(server, [(50 * i, interrupt) for i in range(1, 6)])
+        # More than are needed: a rank that is killed before it has joined is no further loss.
+        text, error, _ = stream(server, [(50 * i, interrupt) for i in range(1, 11)])
         assert error is not None
         assert text[: len(expected)] == expected[: len(text)]
         deadline = time.monotonic() + RECOVERY_LIMIT_S

@@ -80,6 +80,8 @@ ALL = {
     "gateway": {"args": ["--strict-parameters"], "env": [{"name": "THRONG_LOG", "value": "info"}]},
 }
 KEDA = {"autoscaling": {"workers": {"enabled": True, "minReplicas": 0}}, "gateway": {"service": {"port": 8080}}, "secret": "keys"}
+APART = {"prefill": {"replicas": 2, "resources": {"requests": {"cpu": "4"}}}}
+GROUP = {"worker": {"group": {"size": 3}, "model": "/models/m", "nodeSelector": {"disk": "fast"}}, "autoscaling": {"workers": {"enabled": True}}}
 LEAST = {"autoscaling": {"gateways": {"enabled": False}}, "networkPolicy": {"enabled": False}}
 
 
@@ -88,18 +90,22 @@ def test_helm_finds_no_fault(helm):
     assert told["passed"], told
 
 
-@pytest.mark.parametrize(("values", "n_documents"), [({}, 11), (ALL, 12), (KEDA, 13), (LEAST, 9)], ids=["defaults", "all", "keda", "least"])
+@pytest.mark.parametrize(
+    ("values", "n_documents"),
+    [({}, 11), (ALL, 12), (KEDA, 13), (LEAST, 9), (APART, 14), (GROUP, 13), (GROUP | APART, 16)],
+    ids=["defaults", "all", "keda", "least", "apart", "group", "groups apart"],
+)
 def test_kubernetes_accepts_what_is_rendered(helm, values, n_documents):
     checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     documents = rendered(helm, values)
     assert len(documents) == n_documents
     for document in documents.values():
-        if document["apiVersion"].startswith("keda.sh/"):
-            continue  # A resource of KEDA's own.
+        if document["apiVersion"].startswith(("keda.sh/", "leaderworkerset.x-k8s.io/")):
+            continue  # A resource of KEDA's own, or of LeaderWorkerSet's.
         checker.validate(document, checker.latest_version(), strict=True)
 
 
-@pytest.mark.parametrize("values", [{}, ALL, KEDA], ids=["defaults", "all", "keda"])
+@pytest.mark.parametrize("values", [{}, ALL, KEDA, APART], ids=["defaults", "all", "keda", "apart"])
 def test_the_parts_belong_together(helm, values, binary):
     documents = rendered(helm, values)
     worker, gateway = documents["StatefulSet", "demo-worker"], documents["Deployment", "demo-gateway"]
@@ -117,7 +123,8 @@ def test_the_parts_belong_together(helm, values, binary):
         assert len(scaled) == ("replicas" not in document["spec"])
     container = gateway["spec"]["template"]["spec"]["containers"][0]
     replica = next(one["value"] for one in container["env"] if one["name"] == "THRONG_REPLICA")
-    assert replica == "kubernetes://models/demo-worker:throng"
+    assert replica.split(",")[0] == "kubernetes://models/demo-worker:throng"
+    assert len(replica.split(",")) == (2 if values is APART else 1)
     assert documents["Service", "demo-worker"]["spec"]["ports"][0]["name"] == "throng"
     account = gateway["spec"]["template"]["spec"]["serviceAccountName"]
     subject, binding = documents["RoleBinding", account]["subjects"][0], documents["RoleBinding", account]
@@ -125,8 +132,23 @@ def test_the_parts_belong_together(helm, values, binary):
     rule = documents["Role", account]["rules"][0]
     assert rule == {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
     policy = documents["NetworkPolicy", "demo-worker"]["spec"]
-    allowed = policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
-    assert allowed == gateway["spec"]["template"]["metadata"]["labels"]
+    gateways, workers = [source["podSelector"] for source in policy["ingress"][0]["from"]]
+    assert gateways["matchLabels"] == gateway["spec"]["template"]["metadata"]["labels"]
+    assert workers == policy["podSelector"], "workers take blocks over from each other"
+    components = {"worker"}
+    if values is APART:
+        prefill = documents["StatefulSet", "demo-prefill"]
+        labels = prefill["spec"]["template"]["metadata"]["labels"]
+        components.add(labels["app.kubernetes.io/component"])
+        assert prefill["spec"]["selector"]["matchLabels"] == documents["Service", "demo-prefill"]["spec"]["selector"] == labels
+        assert replica.split(",")[1] == "kubernetes://models/demo-prefill:throng"
+        arguments = [document["spec"]["template"]["spec"]["containers"][0]["args"] for document in (worker, prefill)]
+        assert [of_one[of_one.index("--role") + 1] for of_one in arguments] == ["decode", "prefill"]
+        assert prefill["spec"]["replicas"] == 2
+        assert prefill["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "4"}
+    else:
+        assert "--role" not in worker["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert components <= set(workers["matchExpressions"][0]["values"])
     if values is ALL:
         scaler = documents["HorizontalPodAutoscaler", "demo-worker"]["spec"]
         assert scaler["metrics"][0]["external"]["metric"]["name"] == "throng_desired_replicas"
@@ -143,3 +165,26 @@ def test_the_parts_belong_together(helm, values, binary):
         [secret] = authentication["spec"]["secretTargetRef"]
         key = next(one for one in container["env"] if one["name"] == "THRONG_ADMIN_KEY")["valueFrom"]["secretKeyRef"]
         assert (secret["parameter"], secret["name"], secret["key"]) == ("token", key["name"], key["key"])
+
+
+def test_a_group_of_pods_runs_one_model(helm):
+    checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    documents = rendered(helm, GROUP)
+    assert ("StatefulSet", "demo-worker") not in documents
+    group = documents["LeaderWorkerSet", "demo-worker"]["spec"]
+    template = group["leaderWorkerTemplate"]
+    leader, other = template["leaderTemplate"], template["workerTemplate"]
+    assert "replicas" not in group and template["size"] == 3 and template["restartPolicy"] == "RecreateGroupOnPodRestart"
+    for pod in (leader, other):
+        checker.validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod", **pod["metadata"]}, "spec": pod["spec"]}, checker.latest_version(), strict=True)
+        assert pod["spec"]["nodeSelector"] == {"disk": "fast"}
+        assert {volume["name"] for volume in pod["spec"]["volumes"]} == {"models", "ssh"}
+    # Gateways ask the first rank of each group alone.
+    selector = documents["Service", "demo-worker"]["spec"]["selector"]
+    assert selector == leader["metadata"]["labels"] != other["metadata"]["labels"]
+    assert leader["spec"]["containers"][0]["args"][:2] == ["worker", "/models/m"]
+    assert documents["ScaledObject", "demo-worker"]["spec"]["scaleTargetRef"]["kind"] == "LeaderWorkerSet"
+    ingress = documents["NetworkPolicy", "demo-worker"]["spec"]["ingress"]
+    of_gateways, of_ranks = (source["from"][0]["podSelector"] for source in ingress)
+    assert of_gateways["matchLabels"]["app.kubernetes.io/component"] == "gateway"
+    assert of_ranks["matchExpressions"][0]["values"] == ["worker", "prefill"]

@@ -100,6 +100,7 @@ def test_a_request_waits_for_its_model(start, settings):
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         assert [text(answer) for answer in answers] == [expected] * 8
+        wait_until(lambda: "loaded a model" in "".join(server.output))
         assert "".join(server.output).count("loaded a model") == 1
         assert served(server) == {BASE, "one"}
         tokenized = requests.post(f"{server.url}/tokenize", json={"model": "two", "prompt": "Hi"}, timeout=120)
@@ -108,7 +109,7 @@ def test_a_request_waits_for_its_model(start, settings):
         assert (broken.status_code, broken.json()["error"]["code"]) == (503, "model_load_failed")
         assert ask(server, "nobody").status_code == 404
         assert operate(server, "load", "nobody").status_code == 404
-        assert operate(server, "unload", BASE).status_code == 404
+        assert operate(server, "unload", BASE).status_code == 400
 
 
 def test_the_operator_loads_and_unloads_and_no_stream_is_cut(start, settings):

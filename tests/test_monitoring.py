@@ -15,6 +15,8 @@ pytestmark = pytest.mark.nightly
 FOLDER = Path(__file__).resolve().parent.parent / "packaging/monitoring"
 #: What has no sample while nothing goes wrong: the label sets come with the first error, refusal or cached prompt.
 ABSENT_WHEN_WELL = {"vllm:admission_rejections_total"}
+#: What only gateways over workers with roles have.
+OF_ROLES = {"throng_role_sequences"}
 #: What only servers with a database have.
 OF_A_DATABASE = {"throng_audit_lost_lines_total"}
 
@@ -41,7 +43,7 @@ def test_promtool_accepts_the_rules(promtool):
         [promtool, "check", "rules", str(FOLDER / "throng-alerts.yml")], capture_output=True, text=True, timeout=60
     )
     assert checked.returncode == 0, checked.stderr
-    assert "SUCCESS: 10 rules found" in checked.stdout
+    assert "SUCCESS: 11 rules found" in checked.stdout
 
 
 RULE_TEST = """
@@ -52,7 +54,17 @@ tests:
     input_series:
       - {series: 'up{job="throng",instance="a"}', values: '1 1 0 0 0 0'}
       - {series: 'vllm:num_requests_waiting{instance="a",model_name="m",engine="0"}', values: '100x20'}
+      - {series: 'throng_role_sequences{instance="a",model_name="m",engine="0",role="prefill",state="running"}', values: '0x30'}
+      - {series: 'throng_role_sequences{instance="a",model_name="m",engine="0",role="prefill",state="waiting"}', values: '0x30'}
+      - {series: 'throng_role_sequences{instance="a",model_name="m",engine="1",role="decode",state="running"}', values: '64x30'}
+      - {series: 'throng_role_sequences{instance="a",model_name="m",engine="1",role="decode",state="waiting"}', values: '9x30'}
     alert_rule_test:
+      - {eval_time: 5m, alertname: ThrongRoleIdle, exp_alerts: []}
+      - eval_time: 15m
+        alertname: ThrongRoleIdle
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, model_name: m, role: prefill}
+            exp_annotations: {summary: "The prefill workers of m idle while sequences wait at its others: change their roles."}
       - {eval_time: 1m, alertname: ThrongDown, exp_alerts: []}
       - eval_time: 5m
         alertname: ThrongDown
@@ -85,7 +97,7 @@ def test_every_metric_that_is_asked_for_is_there(prometheus):  # noqa: F811
         if name not in ("http_requests",)
     }
     assert len(names) > 20
-    for name in sorted(names - ABSENT_WHEN_WELL - OF_A_DATABASE):
+    for name in sorted(names - ABSENT_WHEN_WELL - OF_ROLES - OF_A_DATABASE):
         assert prometheus(f'count({{__name__=~"{name}(_bucket)?"}})')[0] > 0, name
 
 

@@ -187,6 +187,19 @@ def test_shards_are_those_of_the_index(binary, bucket, tmp_path):
         assert broken.returncode == 1 and "model-00002-of-00002.safetensors" in broken.stderr
 
 
+def test_an_encoder_comes_with_its_modules(binary, bucket, tmp_path):
+    client, environment = bucket
+    modules = b'[{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]'
+    files = {"config.json": b"{}", "model.safetensors": b"w", "modules.json": modules, "1_Pooling/config.json": b"{}"}
+    for name, content in files.items():
+        client.put_object(Bucket="models", Key=f"encoder/{name}", Body=content)
+    with Shelf({f"/e/{name}": content for name, content in files.items()}) as shelf:
+        for url in ("s3://models/encoder", shelf.url + "/e"):
+            folder = pull(binary, url, cache=tmp_path, environment=environment)
+            found = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+            assert found == sorted(files), url
+
+
 def test_an_interrupted_transfer_goes_on(binary, tmp_path):
     content = large_file()
     with Shelf({"/large.gguf": content}) as shelf:

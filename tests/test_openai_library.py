@@ -265,7 +265,7 @@ def test_keys_are_required_when_set(start):
 def test_keys_that_are_meant_for_other_servers_change_nothing(client):
     settings = dict(model=MODEL, temperature=0, max_tokens=16)
     plain = client.chat.completions.create(**settings, messages=HELLO).choices[0].message.content
-    text = {"type": "text", "text": "Hello!", "cache_control": {"type": "ephemeral"}}
+    text = {"type": "text", "text": "Hello!", "cache_control": {"type": "persistent"}}
     body = {"provider": {"order": ["x"]}, "prediction": {"type": "content", "content": "x"}, "verbosity": "low"}
     raw = client.chat.completions.with_raw_response.create(
         **settings, messages=[{"role": "user", "content": [text], "opts": {"visible": True}}], extra_body=body

@@ -14,6 +14,7 @@ import replay
 TARGET = Path(__file__).resolve().parents[2] / "target"
 PACKAGES = {"claude": "@anthropic-ai/claude-code", "opencode": "opencode-ai", "codex": "@openai/codex"}
 TASK = "Edit hello.txt"
+DONE = "The task is done."
 LIMIT_S = 600
 
 
@@ -45,6 +46,13 @@ def workplace(tmp_path):
     return work
 
 
+def requests_of(server):
+    """Number of responses that the server has answered."""
+    line = 'http_requests_total{handler="/v1/responses",method="POST",status="200"} '
+    metrics = httpx.get(f"{server.url}/metrics").text.splitlines()
+    return next(int(each.removeprefix(line)) for each in metrics if each.startswith(line))
+
+
 def call(name, **arguments):
     return "<tool_call>\n" + json.dumps({"name": name, "arguments": arguments}) + "\n</tool_call>"
 
@@ -70,12 +78,23 @@ def check(done, work):
     assert done.returncode == 0, told
     assert (work / "hello.txt").read_text() == "hello Throng\n", told
     assert (work / "seen.txt").read_text() == "hello Throng\n", told
-    assert "The task is done." in done.stdout, told
+    assert DONE in done.stdout, told
 
 
 def turns(read, edit, run):
-    """The answers of the task. The last two calls come in one answer."""
-    return ["I read the file.\n" + read, "Now I edit it, and look at it.\n" + edit + "\n" + run, "The task is done."]
+    """The answers of the task, with thoughts. The last two calls come in one answer."""
+    return [
+        f"<think>I must see it.</think>I read the file.\n{read}",
+        f"<think>Both at once.</think>Now I edit it, and look at it.\n{edit}\n{run}",
+        f"<think>Nothing is left.</think>{DONE}",
+    ]
+
+
+THOUGHTS = ["I must see it.", "Both at once.", "Nothing is left."]
+
+
+def events(done):
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.nightly
@@ -90,9 +109,30 @@ def test_claude_code_does_a_task_on_a_server_of_its_own(binary, agents, workplac
         ),
     )
     model = workplace.parent / "scripted.gguf"
-    done = launch(binary, agents, workplace, "claude", "-m", model, "--", "-p", TASK, "--allowedTools", "Read,Edit,Bash")
+    told = ("--output-format", "stream-json", "--verbose")
+    done = launch(binary, agents, workplace, "claude", "-m", model, "--", "-p", TASK, "--allowedTools", "Read,Edit,Bash", *told)
     check(done, workplace)
     assert "until the agent ends" in done.stderr and "4096 tokens" in done.stderr
+    said = [part for event in events(done) if event["type"] == "assistant" for part in event["message"]["content"]]
+    thoughts = [part for part in said if part["type"] == "thinking"]
+    assert [part["thinking"] for part in thoughts] == THOUGHTS and all(part["signature"] for part in thoughts)
+    assert [part["name"] for part in said if part["type"] == "tool_use"] == ["Read", "Edit", "Bash"]
+
+
+@pytest.mark.nightly
+def test_claude_code_goes_on_from_a_summary(binary, agents, workplace, start):
+    """The model's answer to the request for a summary stands in the place of the conversation."""
+    model, told = workplace.parent / "scripted.gguf", ("--output-format", "stream-json", "--verbose")
+    read = call("Read", file_path=str(workplace / "hello.txt"))
+    replay.write_turns(model, [f"I read the file.\n{read}", "It says hello to the world.", "Hello again."], aside="It says hello")
+    with start(model) as server:
+        run = lambda *words: launch(binary, agents, workplace, "claude", "--url", server.url, "--", "-p", *words, *told)
+        first = run("What does hello.txt say?", "--allowedTools", "Read")
+        assert events(first)[-1]["result"] == "It says hello to the world.", first.stdout + first.stderr
+        compacted = run("--continue", "/compact")
+        assert any(event.get("subtype") == "compact_boundary" for event in events(compacted)), compacted.stdout + compacted.stderr
+        after = run("--continue", "Hello?")
+        assert events(after)[-1]["result"] == "Hello again.", after.stdout + after.stderr
 
 
 @pytest.mark.nightly
@@ -128,8 +168,18 @@ def test_codex_does_a_task_on_a_running_server(binary, agents, workplace, start)
     with start(model) as server:
         if httpx.post(f"{server.url}/v1/responses", json={}).status_code == 404:
             pytest.skip("Codex: the server has no /v1/responses")
-        arguments = ("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK)
-        check(launch(binary, agents, workplace, "codex", "--url", server.url, "--", *arguments), workplace)
+        arguments = ("exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+        done = launch(binary, agents, workplace, "codex", "--url", server.url, "--", *arguments, TASK)
+        check(done, workplace)
+        items = [event["item"] for event in events(done) if event["type"] == "item.completed"]
+        assert [item["text"] for item in items if item["type"] == "reasoning"] == THOUGHTS
+        assert requests_of(server) == len(THOUGHTS)
+        # Behind a few tokens it has the conversation summarized, and goes on from the summary: the model begins anew otherwise.
+        (workplace / "hello.txt").write_text("hello world\n")
+        compacting = ("-c", "model_auto_compact_token_limit=120")
+        done = launch(binary, agents, workplace, "codex", "--url", server.url, "--", *arguments, *compacting, TASK)
+        check(done, workplace)
+        assert requests_of(server) == 2 * len(THOUGHTS) + 1
 
 
 def test_an_agent_that_is_not_installed_is_named_with_its_command(binary, workplace):

@@ -128,6 +128,27 @@ def test_turns_go_on_from_what_was_said(client, elsewhere):
             library.responses.create(input="And now?", previous_response_id=second.id, **ASKED)
 
 
+def test_tokens_of_an_answer_are_not_made_again_from_its_text(client, elsewhere):
+    """Random tokens within a grammar are seldom those that a tokenizer makes of their text; later turns find them in the cache."""
+    told = lambda response: response.usage.input_tokens + response.usage.output_tokens
+    wild = {**long_answer(), "temperature": 2, "max_output_tokens": 160}
+    first = client.responses.create(**wild)
+    second = client.responses.create(previous_response_id=first.id, **wild)
+    third = client.responses.create(input="Go on.", previous_response_id=second.id, **ASKED)
+    for before, after in ((first, second), (second, third)):
+        # The last token is no input yet, and blocks of 16 tokens are kept.
+        assert after.usage.input_tokens_details.cached_tokens >= (told(before) - 1) // 16 * 16 > 0
+        assert after.usage.input_tokens > told(before)
+    items = [{"role": "user", "content": "Go on."}, *first.output, {"role": "user", "content": "Go on."}]
+    by_text = client.responses.create(input=items, store=False, **ASKED)
+    assert by_text.usage.input_tokens < second.usage.input_tokens, "the text has fewer tokens"
+    # Another server reads the tokens from the store.
+    there = elsewhere.responses.create(input="Go on.", previous_response_id=second.id, **ASKED)
+    assert (there.usage.input_tokens, there.output_text) == (third.usage.input_tokens, third.output_text)
+    counted = client.responses.input_tokens.count(model=MODEL, input="Go on.", previous_response_id=second.id)
+    assert counted.input_tokens == third.usage.input_tokens
+
+
 def test_items_are_paged(client):
     input = [{"role": "user", "content": str(number)} for number in range(5)]
     made = client.responses.create(input=input, **ASKED)

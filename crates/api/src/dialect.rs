@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use throng_core::request::TokenId;
-use throng_text::Tokenizer;
+use throng_text::{PromptTrail, Tokenizer};
 
 use crate::answer::{Answer, AnswerEvent, AnswerShape, Tally};
 use crate::error::ApiError;
@@ -51,9 +51,9 @@ pub struct AnswerFacts {
     pub model: String,
     /// Start of the answer, in seconds since 1970.
     pub created_unix_s: u64,
-    /// Tokens of each prompt.
+    /// Token ids of each prompt.
     pub prompts: Vec<Arc<[TokenId]>>,
-    /// Number of prompt tokens that stand for images.
+    /// Number of prompt tokens that represent images.
     pub n_image_tokens: u64,
     /// Texts of the prompts, if the answer repeats them.
     pub texts: Option<Vec<String>>,
@@ -63,6 +63,8 @@ pub struct AnswerFacts {
     pub top_p: f32,
     /// Tokenizer of the model, if it has one.
     pub tokenizer: Option<Arc<Tokenizer>>,
+    /// The prompt along the tokens of earlier turns, if those of this turn are kept too.
+    pub trail: Option<PromptTrail>,
 }
 
 impl AnswerFacts {

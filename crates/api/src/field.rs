@@ -61,7 +61,7 @@ pub enum Kind<T> {
     Integer(i64, i64, fn(&mut T) -> &mut Option<i64>),
     /// A number in a range.
     Number(Range, fn(&mut T) -> &mut Option<f32>),
-    /// The name of a model.
+    /// A string with a model's name.
     ModelName(fn(&mut T) -> &mut Option<String>),
     /// A string of at most this many bytes.
     Text(usize, fn(&mut T) -> &mut Option<String>),
@@ -85,14 +85,14 @@ pub struct Range {
     pub min: f64,
     /// Whether `min` itself is excluded.
     pub above_min: bool,
-    /// Maximum.
+    /// Largest accepted value.
     pub max: f64,
 }
 
-/// The JSON Schema of a parameter, as far as this API needs it.
+/// The part of a parameter's JSON Schema that this API needs.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
-    /// Any value.
+    /// A value of any type.
     Any,
     /// A boolean.
     Boolean,
@@ -102,7 +102,7 @@ pub enum Shape {
     Number(Range),
     /// A string of at most this many bytes.
     Text(usize),
-    /// One of these strings.
+    /// One of the listed strings.
     Choice(&'static [&'static str]),
     /// An array of at most this many elements of a shape.
     Array(usize, &'static Shape),
@@ -110,7 +110,7 @@ pub enum Shape {
     Object,
     /// Metadata: at most 16 strings of at most 512 bytes, with keys of at most 64 bytes.
     StringMap,
-    /// Any of these shapes.
+    /// A value of any of these shapes.
     AnyOf(&'static [Shape]),
 }
 
@@ -275,7 +275,7 @@ const FORBIDDEN: &[&str] = &[
 
 /// A part of a request with its table of parameters.
 pub struct Bound<'t, T: 'static> {
-    /// The parameters.
+    /// The parameters that the body may have.
     pub fields: &'static [Field<T>],
     /// The part of the request that values are written to.
     pub target: &'t mut T,

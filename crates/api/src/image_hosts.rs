@@ -85,19 +85,19 @@ impl ImageHosts {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{entry}' {reason}")]
 pub struct InvalidImageHost {
-    /// The entry.
+    /// The invalid entry.
     pub entry: String,
     reason: &'static str,
 }
 
-/// The host of a URL in lower case, without the dot that may stand at its end.
+/// The host of a URL in lower case, without a dot at its end.
 pub fn host_name(url: &Url) -> Option<String> {
     let host = url.host_str()?;
     let host = host.strip_suffix('.').unwrap_or(host);
     (!host.is_empty()).then(|| host.to_ascii_lowercase())
 }
 
-/// Whether a host is not known to be of an inner network. A name may still have an inner address.
+/// Whether a host may be public. A name may still have an inner address.
 pub(crate) fn is_public(host: &Host<&str>) -> bool {
     match host {
         Host::Domain(name) => {

@@ -35,7 +35,7 @@ pub(crate) fn read_image_url(node: &Node<'_, '_>, param: String) -> Result<Image
     Ok(ImagePart { source, detail, param })
 }
 
-/// Reads `detail`; a value that is not known is none.
+/// Reads `detail`; unknown values are ignored.
 ///
 /// # Errors
 /// A value that is no string.
@@ -43,7 +43,7 @@ pub(crate) fn read_detail(node: &Node<'_, '_>) -> Result<Option<&'static str>, A
     Ok(detail_of(&node.string(64)?))
 }
 
-/// The value of `detail` that `text` spells, if it is known.
+/// The value of `detail` that `text` spells, if there is one.
 pub(crate) fn detail_of(text: &str) -> Option<&'static str> {
     DETAILS.iter().find(|detail| **detail == text).copied()
 }
@@ -51,7 +51,7 @@ pub(crate) fn detail_of(text: &str) -> Option<&'static str> {
 /// Reads a URL. Its host is public, or one of the operator's list.
 ///
 /// # Errors
-/// Those of [`read_image_url`].
+/// The errors of [`read_image_url`].
 pub(crate) fn read_url(node: &Node<'_, '_>) -> Result<ImageSource, ApiError> {
     let text = node.string(usize::MAX)?;
     if text.starts_with("data:") {
@@ -86,7 +86,7 @@ pub(crate) fn of_data_url(url: &str, param: impl Fn() -> String) -> Result<Image
     of_base64(media_type, content).ok_or_else(|| ApiError::invalid_image(param()))
 }
 
-/// The file in a text of base64; `None` if it is none, or empty.
+/// The file in a base64 text; `None` if the text is invalid or empty.
 pub(crate) fn of_base64(media_type: &str, content: &str) -> Option<ImageSource> {
     let bytes = STANDARD.decode(content).ok().filter(|bytes| !bytes.is_empty())?;
     Some(ImageSource::Bytes { media_type: media_type.to_owned(), bytes: bytes.into() })

@@ -5,6 +5,7 @@
 mod address_class;
 pub mod answer;
 pub mod anthropic;
+mod cache_hints;
 mod dialect;
 pub mod error;
 mod events;
@@ -19,6 +20,7 @@ pub mod ollama;
 pub mod openai;
 pub mod openapi;
 pub mod responses;
+mod service_headers;
 pub mod spec;
 
 pub use dialect::{AnswerFacts, AnswerView, AnswerWriter, Dialect, Request};
@@ -27,3 +29,4 @@ pub use events::Events;
 pub use field::ReadOptions;
 pub use ignored::IgnoredParameters;
 pub use image_hosts::{Addresses, ImageHosts, InvalidImageHost, host_name};
+pub use service_headers::ServiceHeaders;

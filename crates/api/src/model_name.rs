@@ -1,4 +1,4 @@
-//! Names of models.
+//! Names under which models are requested.
 
 use crate::error::{ApiError, echo};
 use crate::json::Node;

@@ -10,7 +10,7 @@ const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 /// Reads `json`, with or without these words.
 ///
 /// # Errors
-/// When it is no JSON apart from them, or not a `T`.
+/// When `json` is invalid JSON apart from the words, or not a `T`.
 pub fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(json).or_else(|error| match spelled_out(json) {
         Some(json) => serde_json::from_slice(&json),
@@ -28,7 +28,7 @@ pub fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// Replaces the words by objects; `None` if there are no such words outside of strings.
+/// Replaces the words by objects; `None` if none occurs outside of strings.
 fn spelled_out(json: &[u8]) -> Option<Vec<u8>> {
     let mut spelled = Vec::with_capacity(json.len());
     let (mut rest, mut in_text, mut n_found) = (json, false, 0);

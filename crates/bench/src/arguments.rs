@@ -11,7 +11,7 @@ const RATE: RangeInclusive<u32> = 1..=100_000;
 const SECONDS: RangeInclusive<u32> = 1..=3600;
 /// Connections that requests are sent on.
 const CONNECTIONS: RangeInclusive<u32> = 1..=10_000;
-/// Open streams.
+/// Open streams of a measurement.
 const STREAMS: RangeInclusive<u32> = 0..=8_000;
 /// Rounds of a comparison.
 const ROUNDS: RangeInclusive<u32> = 1..=1000;

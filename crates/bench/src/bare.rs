@@ -1,5 +1,5 @@
-//! A server that answers every request at once with the same JSON: what is left of a request's time without a
-//! gateway, and what other routers stand in front of. Does not know what it is asked.
+//! A server that answers every request at once with the same JSON: the baseline of a request's time without a
+//! gateway, and the server behind other routers. Does not know the content of requests.
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,10 +9,10 @@ use crate::load::find;
 use crate::paper::MODEL;
 use throng_cli::process::output;
 
-/// A head and its body together.
+/// Maximum bytes of a head and its body together.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 
-/// Serves until it is ended; says its port first.
+/// Serves until it is ended; prints its port first.
 ///
 /// # Errors
 /// When there is no socket.

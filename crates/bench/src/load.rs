@@ -1,5 +1,5 @@
-//! Chat completions at a steady rate over kept connections, and how long each took. Does not know who
-//! answers.
+//! Chat completions at a steady rate over kept connections, and the duration of each. Does not know the
+//! server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,15 +13,15 @@ use tokio::time::Instant;
 
 /// A request that takes longer has failed.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// The largest answer that is read.
+/// Maximum bytes of an answer that is read.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// Load to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Requests a second, in all.
+    /// Requests per second, over all connections.
     pub rate: f64,
-    /// Seconds that it lasts.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Number of connections.
     pub n_connections: usize,
@@ -32,24 +32,24 @@ pub struct Load {
 pub struct Target {
     /// Port on this machine.
     pub port: u16,
-    /// The key that it wants.
+    /// API key that the server requires, if any.
     pub key: Option<String>,
 }
 
 /// Durations of requests, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Measured {
-    /// Requests that were answered with 200.
+    /// Number of requests that were answered with 200.
     pub n_answered: usize,
-    /// The others.
+    /// Number of requests without an answer.
     pub n_failed: u64,
-    /// Rate that was reached.
+    /// Reached rate of requests.
     pub requests_per_s: f64,
-    /// The median.
+    /// Median of the times.
     pub p50_us: f64,
-    /// The 99th percentile.
+    /// 99th percentile of the times.
     pub p99_us: f64,
-    /// The longest.
+    /// Longest of the times.
     pub max_us: f64,
 }
 
@@ -192,7 +192,7 @@ fn whole_answer(answer: &[u8]) -> Option<u16> {
     is_whole.then_some(status)
 }
 
-/// Start of `part`.
+/// Position of the first `part` in `bytes`.
 pub fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part)
 }

@@ -1,4 +1,4 @@
-//! How much time a gateway adds to a request, with keys, limits and the ledger, in front of an engine that
+//! Time that a gateway adds to a request, with keys, limits and the ledger, in front of an engine that
 //! answers at once; other routers in the same run. Does not know how requests are sent and answered.
 
 use std::net::TcpListener;
@@ -21,10 +21,10 @@ use crate::{bare, paper, remote};
 /// Longest time until a router answers.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const START_INTERVAL: Duration = Duration::from_millis(250);
-/// Requests before the measured ones, as a part of these.
+/// Number of requests before the measured ones, as a share of the measured ones.
 const WARM_UP: f64 = 0.1;
-/// A step of the engine while streams are open: a worker that takes longer than a second for a step counts as
-/// lost.
+/// Duration of a step of the engine while streams are open: a worker that takes longer than a second for a
+/// step counts as lost.
 const STREAM_STEP_MS: u64 = 400;
 const MIB: f64 = (1 << 20) as f64;
 
@@ -34,7 +34,7 @@ struct Line {
     name: String,
     #[serde(flatten)]
     measured: Measured,
-    /// Difference from the bare server's.
+    /// Median time added to the bare server's.
     added_p50_us: f64,
     added_p99_us: f64,
 }
@@ -185,7 +185,7 @@ async fn own_server(role: PaperServer, arguments: &[String]) -> Result<Server> {
     Ok(Server { process, target: Target { port, key: words.next().map(str::to_owned) } })
 }
 
-/// A router in front of a server, whose key it is sent, once it answers.
+/// A router in front of a server, with the server's key; returned once it answers.
 async fn router(name: &str, command: &str, upstream: &Target) -> Result<Server> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let filled = command

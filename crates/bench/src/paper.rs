@@ -1,5 +1,5 @@
 //! A gateway as `throng serve` and `throng gateway` run it, with a database of keys, limits and the ledger,
-//! and an engine that computes nothing: its steps take as long as they are told to. Does not know who asks.
+//! and an engine that computes nothing: its steps last a given time. Does not know the clients.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use throng_cli::running::{self, RunningModel};
 pub const MODEL: &str = "paper";
 /// A limit that is counted and never reached.
 const NEVER_REACHED: u64 = 1_000_000_000;
-/// Sequences that run at a time: more than streams can be opened.
+/// Number of concurrent sequences: more than the number of streams that can be opened.
 const MAX_SEQUENCES: u32 = 1 << 13;
 const MAX_BATCH_TOKENS: u32 = 1 << 14;
 /// Blocks of the longest sequence, so that none waits for another's blocks.
 const BLOCKS_PER_SEQUENCE: u32 = 64;
 
-/// Serves the gateway with the engine in this process until it is ended; says its port and a key first.
+/// Serves the gateway with the engine in this process until it is ended; prints its port and a key first.
 ///
 /// # Errors
 /// When the database, the model's vocabulary or the socket cannot be used.
@@ -42,7 +42,7 @@ pub async fn serve(step: Duration) -> Result<()> {
     .await
 }
 
-/// Serves a gateway with keys, limits and the ledger; `add_model` gives it what it is over.
+/// Serves a gateway with keys, limits and the ledger; `add_model` adds the model.
 ///
 /// # Errors
 /// When the database or the socket cannot be used, and the errors of `add_model`.
@@ -93,12 +93,13 @@ pub fn start(step: Duration) -> Result<(RunningModel, EngineHandle)> {
         ..SchedulerConfig::default()
     };
     let config = EngineConfig { scheduler, ..EngineConfig::default() };
-    let engine =
-        running::start_engine(config, None, move || Ok(Box::new(PaperEngine { vocabulary_size, step })))?;
+    let engine = running::start_engine(config, Default::default(), move || {
+        Ok(Box::new(PaperEngine { vocabulary_size, step }))
+    })?;
     Ok((running, engine))
 }
 
-/// A folder that is removed with what is in it.
+/// A folder that is removed with its content.
 struct Folder(PathBuf);
 
 impl Folder {

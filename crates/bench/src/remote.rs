@@ -1,5 +1,5 @@
-//! The engine that computes nothing in a worker, and a gateway over it in another process. Does not know who
-//! asks.
+//! The engine that computes nothing in a worker, and a gateway over it in another process. Does not know the
+//! clients.
 
 use std::time::Duration;
 
@@ -13,18 +13,19 @@ use throng_cli::commands::worker::worker_model;
 use throng_cli::config::{AdapterSection, ModelSection};
 use throng_cli::process::output;
 
-/// Both are of this run only and on the loopback address.
+/// The token is valid for this run only, on the loopback address.
 const TOKEN: &str = "bench";
 /// Time for which the gateway waits for the worker.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Serves the worker until it is ended; says its port first.
+/// Serves the worker until it is ended; prints its port first.
 ///
 /// # Errors
 /// When the model's vocabulary or the socket cannot be used.
 pub async fn serve_worker(step: Duration) -> Result<()> {
     let (running, engine) = paper::start(step)?;
-    let adapters = adapters::settings(&running, &AdapterSection::default())?;
+    let adapters =
+        adapters::settings(&running, &AdapterSection::default(), &adapters::ChangedAdapters::default())?;
     let mut model = worker_model(running, &ModelSection::default(), adapters)?;
     model.description.names = vec![MODEL.to_owned()];
     model.engine = engine;
@@ -37,7 +38,7 @@ pub async fn serve_worker(step: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Serves a gateway over the worker at this port until it is ended; says its port and a key first.
+/// Serves a gateway over the worker at this port until it is ended; prints its port and a key first.
 ///
 /// # Errors
 /// When the database or the socket cannot be used.

@@ -1,5 +1,4 @@
-//! Many streams that are open at a time, and the memory of the process that serves them. Does not know who
-//! serves.
+//! Many streams that are open at a time, and the memory of the serving process. Does not know the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +14,9 @@ use crate::load::{self, Target, find};
 
 /// A stream whose first token takes longer has failed.
 const OPEN_LIMIT: Duration = Duration::from_secs(120);
-/// Streams that are waiting for their first token at a time.
+/// Number of streams that are waiting for their first token at a time.
 const MAX_OPENING: usize = 128;
-/// More tokens than a stream gets while all of them are opened.
+/// More tokens than any stream gets while the streams are opened.
 const MAX_TOKENS: u32 = 900;
 /// Time for which all streams are open before the memory is read.
 const OPEN_TIME: Duration = Duration::from_secs(5);
@@ -25,11 +24,11 @@ const OPEN_TIME: Duration = Duration::from_secs(5);
 /// Memory that the streams took.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct OpenStreams {
-    /// Streams that were open at the same time.
+    /// Number of streams that were open at the same time.
     pub n_open: usize,
-    /// Memory of the process (RSS) before the first of them.
+    /// Memory of the process (RSS) before the first stream.
     pub bytes_before: u64,
-    /// Memory while all were open.
+    /// Bytes of memory while all streams were open.
     pub bytes_open: u64,
 }
 

@@ -1,10 +1,10 @@
-//! Settings of the response cache and of the semantic cache. Does not know how they are set.
+//! Settings of the response cache and of the semantic cache. Does not know their sources.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Name that stands for all organisations, clients without a stored key included.
+/// Name of the rule for all organisations, and for clients without a stored key.
 const EVERYONE: &str = "*";
 
 /// Settings of the cache of answers to equal requests.
@@ -56,7 +56,7 @@ pub enum SemanticMode {
     /// The answer is counted and logged; the request is computed.
     #[default]
     Report,
-    /// The answer is given.
+    /// A similar question gets the kept answer.
     Serve,
 }
 

@@ -1,6 +1,6 @@
-//! Contents on disk under names of 32 bytes: one file for each, with a digest, bounded in bytes, found
-//! again after a restart. A file that is incomplete or was changed is ignored. Does not know what contents
-//! mean.
+//! Contents on disk under names of 32 bytes: one file for each, with a digest, bounded in bytes, found again
+//! after a restart. A file that is incomplete or was changed is ignored. Does not know the meaning of
+//! contents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, TryLockError};

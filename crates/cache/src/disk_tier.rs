@@ -16,7 +16,7 @@ use crate::config::ResponseCacheConfig;
 /// Maximum number of answers that wait to be written; beyond it the newest are not written.
 const MAX_WAITING: usize = 64;
 
-/// Kept answers on disk.
+/// Disk tier of the kept answers.
 #[derive(Debug)]
 pub struct DiskTier {
     store: Arc<DiskStore>,

@@ -1,4 +1,4 @@
-//! Key of a kept answer: all that can change its tokens, and its tenant. Does not know how answers are
+//! Key of a kept answer: everything that can change its tokens, and its tenant. Does not know how answers are
 //! kept.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) struct CacheKey {
     model: ModelInstance,
     digest: [u8; 32],
     /// Fingerprint that distinguishes the model from others beyond this process; only if the answer depends
-    /// on nothing but the model's bits.
+    /// on the model's bits alone.
     fingerprint: Option<Arc<str>>,
 }
 
@@ -50,6 +50,8 @@ impl CacheKey {
         let ReplicaRequest {
             tenant,
             cache_salt,
+            session: _,
+            cache_marks: _,
             priority: _,
             prompt,
             media,
@@ -57,6 +59,7 @@ impl CacheKey {
             constraint,
             adapter,
             continuations,
+            holder: _,
         } = request;
         let Continuations::New { n } = continuations else { return None };
         let constraint = constraint.as_ref().map(|form| form.compiled.identity().ok_or(()));
@@ -77,7 +80,7 @@ impl CacheKey {
         Some(Self { tenant: tenant.clone(), model, digest, fingerprint: None })
     }
 
-    /// The same key, valid beyond this process if the model has a fingerprint. Not for requests with
+    /// Makes the key valid beyond this process if the model has a fingerprint. Not for requests with
     /// adapters, constraints or stop strings, which depend on files that the fingerprint does not cover.
     pub fn of_model(mut self, sharing: Sharing<'_>, request: &ReplicaRequest) -> Self {
         let has_stops = sharing.text.is_some_and(|text| !text.stop.is_empty());

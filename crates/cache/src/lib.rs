@@ -50,7 +50,7 @@ const TYPICAL_ANSWER_BYTES: usize = 16 << 10;
 pub enum CacheUse {
     /// A kept answer.
     Hit,
-    /// A kept answer to a question that means the same.
+    /// A kept answer to a question with the same meaning.
     Similar,
     /// A generation that runs for an equal request too.
     Coalesced,
@@ -59,7 +59,7 @@ pub enum CacheUse {
 }
 
 impl CacheUse {
-    /// All origins.
+    /// All origins of an answer.
     pub const ALL: [Self; 4] = [Self::Hit, Self::Similar, Self::Coalesced, Self::Miss];
 
     /// Name in the header `x-cache`, the log and the metrics.
@@ -81,7 +81,7 @@ pub struct ResponseCache(Option<Arc<Kept>>);
 #[derive(Debug)]
 struct Kept {
     answers: Cache<CacheKey, Arc<KeptAnswer>, Bytes>,
-    /// Kept answers on disk.
+    /// Disk tier of the kept answers.
     disk: Option<Arc<DiskTier>>,
     in_flight: Mutex<HashMap<InFlightKey, InFlight>>,
     semantic: Option<Arc<SemanticCache>>,

@@ -23,7 +23,7 @@ pub struct Sharing<'a> {
     pub policy: CachePolicy,
     /// Whether equal requests have equal answers: sampling is greedy or has the request's own seed.
     pub is_deterministic: bool,
-    /// Settings by which the answer's tokens become text.
+    /// Settings for decoding the answer's tokens to text.
     pub text: Option<&'a DetokenizeOptions>,
     /// Fingerprint of the model's build and weights, valid beyond this process; without it answers are not
     /// kept on disk.

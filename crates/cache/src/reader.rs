@@ -76,7 +76,7 @@ impl Reader {
         self.continuations.get_mut(index as usize).filter(|continuation| !continuation.has_ended)
     }
 
-    /// Translates an event for this reader; `None` if the reader needs it no more.
+    /// Translates an event for this reader; `None` if the reader does not need it.
     fn told(&mut self, event: ReplicaEvent) -> Option<ReplicaEvent> {
         match event {
             ReplicaEvent::Prompt { .. } => Some(event),

@@ -21,7 +21,7 @@ impl FileBytes {
         MappedFile::open(path).map(|map| Self::Mapped(path.to_owned(), map))
     }
 
-    /// Refuses what has been read of these bytes when the file was truncated or written to meanwhile.
+    /// Refuses the data read of these bytes when the file was truncated or written to meanwhile.
     pub(super) fn check_unchanged(&self) -> Result<(), FileChanged> {
         match self {
             Self::Mapped(path, map) => {

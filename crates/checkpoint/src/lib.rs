@@ -1,5 +1,5 @@
 //! Stored tensors by name, out of GGUF files and of safetensors folders, and the layouts in which other
-//! libraries quantize them. Does not know models: neither what a tensor is for nor what it is computed with.
+//! libraries quantize them. Does not know models, nor the purpose and computation of tensors.
 #![forbid(unsafe_code)]
 
 mod file_bytes;
@@ -41,22 +41,22 @@ impl TensorView<'_> {
     }
 }
 
-/// One stored tensor of plain bytes: codes of few bits or their scales, which a loader puts together.
+/// One stored tensor of plain bytes: codes of few bits or their scales, which a loader combines.
 #[derive(Debug, Clone, Copy)]
 pub struct ByteTensor<'a> {
     /// The name in the file.
     pub name: &'a str,
     /// Dimensions, slowest first.
     pub shape: &'a [usize],
-    /// One byte an element.
+    /// Elements of one byte each.
     pub data: &'a [u8],
 }
 
-/// Advice about a file that is not what its name says.
+/// Advice about a file whose content does not match its name.
 const BRING_AGAIN: &str = " (the file is damaged, or was not brought whole: delete it and bring it \
     again, for example with `throng pull`)";
 
-/// Kind of a file that is no model, by its first bytes; `None` where they say nothing.
+/// Kind of a file that is not a model, from its first bytes; `None` if they do not determine it.
 fn no_model(bytes: &[u8]) -> Option<&'static str> {
     let text = bytes.trim_ascii_start();
     if text.starts_with(b"version https://git-lfs") {
@@ -74,7 +74,7 @@ fn no_model(bytes: &[u8]) -> Option<&'static str> {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: {source}", path.display())]
 pub struct FileChanged {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
     /// The error of the system.
     pub source: std::io::Error,
@@ -103,7 +103,7 @@ pub trait TensorSource: Send + Sync {
         Vec::new()
     }
 
-    /// The names of all tensors in the files, of whatever type.
+    /// The names of all tensors in the files, of any type.
     fn stored_names(&self) -> Vec<&str> {
         [self.names(), self.byte_names()].concat()
     }
@@ -129,8 +129,8 @@ pub trait TensorSource: Send + Sync {
         Vec::new()
     }
 
-    /// Layouts of such weights, each layout once, and the format in which they are held where that has their
-    /// numbers exactly.
+    /// Layouts of such weights, each layout once, with the format in which they are held if it represents
+    /// their numbers exactly.
     fn encodings(&self) -> Vec<Encoding> {
         Vec::new()
     }
@@ -151,12 +151,12 @@ pub trait TensorSource: Send + Sync {
         None
     }
 
-    /// Checks what [`Self::decode`] checks, without reading codes and scales.
+    /// Makes the checks of [`Self::decode`] without reading codes and scales.
     fn check_encoded(&self, _name: &str, _shape: [usize; 2]) -> Option<Result<(), DecodeError>> {
         None
     }
 
-    /// Checks what [`Self::decode_expert`] checks, without reading codes and scales.
+    /// Makes the checks of [`Self::decode_expert`] without reading codes and scales.
     fn check_expert(&self, _name: &str, _rows: ExpertRows) -> Option<Result<(), DecodeError>> {
         None
     }
@@ -166,8 +166,8 @@ pub trait TensorSource: Send + Sync {
         None
     }
 
-    /// Refuses what has been read of the tensors when a file was truncated or written to meanwhile: what was
-    /// read may be zeros in the place of bytes that are gone.
+    /// Refuses the data read so far when a file was truncated or written to meanwhile: it may be zeros in
+    /// place of lost bytes.
     ///
     /// # Errors
     /// An error that names the file.

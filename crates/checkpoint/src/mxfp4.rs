@@ -1,4 +1,4 @@
-//! Blocks of MXFP4 as ggml has them, of codes and exponents as other libraries store them. Does not know
+//! Blocks of MXFP4 as in ggml, built from codes and exponents as other libraries store them. Does not know
 //! tensors.
 
 use std::iter::once;

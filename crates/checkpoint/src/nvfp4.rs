@@ -1,10 +1,10 @@
-//! Blocks of NVFP4 as ggml has them, with the factor that files have apart. Does not know tensors.
+//! Blocks of NVFP4 as in ggml, with the factor that files store separately. Does not know tensors.
 
 use throng_kernels::quant::Format;
 
-/// Columns that share a scale.
+/// Number of columns that share a scale.
 pub(crate) const GROUP: usize = 16;
-/// Scales of a block.
+/// Number of groups with a scale in a block.
 const GROUPS_IN_BLOCK: usize = 4;
 
 /// The bytes of a block of 64 columns: its factor, the scales (E4M3) of its groups, then of each group bytes
@@ -30,8 +30,8 @@ pub fn with_factor(factor: f32, blocks: &[u8]) -> Vec<u8> {
     scaled
 }
 
-/// The name of the tensor with the factors of a weight in a GGUF file: one, or one for each expert. As
-/// llama.cpp has it.
+/// The name of the tensor with the factors of a weight in a GGUF file (one factor, or one for each expert),
+/// as in llama.cpp.
 pub fn factors_of(name: &str) -> Option<String> {
     Some(format!("{}.scale", name.strip_suffix(".weight")?))
 }

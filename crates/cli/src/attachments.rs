@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use throng_images::{DecodeLimits, ImageFormat, read_header};
 
-/// Bytes of a file by which its format is known.
+/// Number of first bytes by which a file's format is recognized.
 const HEAD_BYTES: u64 = 32;
 
 /// The file that a line attaches: that of `/image FILE`, or a path of an image alone, as a terminal pastes it

@@ -98,7 +98,7 @@ pub const ADAPTERS: RangeInclusive<usize> = 1..=1 << 16;
 pub const ADAPTER_RANK: RangeInclusive<usize> = 1..=4096;
 /// Memory for adapters, in bytes.
 pub const ADAPTER_BYTES: RangeInclusive<u64> = 1..=1 << 50;
-/// Most bytes of a model's name.
+/// Maximum bytes of a model's name.
 const MAX_NAME_BYTES: usize = 256;
 
 /// Parses a flag's number that must be in `range`.

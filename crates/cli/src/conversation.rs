@@ -28,7 +28,7 @@ pub struct Answered {
 /// A prompt with its images.
 #[derive(Debug)]
 pub struct ChatPrompt {
-    /// Tokens.
+    /// Token ids of the prompt.
     pub tokens: Vec<TokenId>,
     /// Images, if it has some.
     pub media: Option<Arc<PromptMedia>>,
@@ -40,8 +40,7 @@ impl From<Vec<TokenId>> for ChatPrompt {
     }
 }
 
-/// Takes the files of the images out of messages, which keep the places of the images in the form of
-/// templates.
+/// Takes the files of the images out of messages and leaves placeholders for the templates.
 fn take_images(messages: &mut Value) -> Vec<Vec<u8>> {
     let contents =
         messages.as_array_mut().into_iter().flatten().filter_map(|message| message.get_mut("content"));

@@ -1,4 +1,4 @@
-//! Formats an error with its causes as one sentence. Does not know what failed.
+//! Formats an error with its causes as one sentence. Does not know the failed operation.
 
 /// The message of an error and those of its causes, joined by `: `. Leaves out a cause whose text is
 /// already part of the message before it.

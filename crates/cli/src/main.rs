@@ -55,6 +55,11 @@ fn log_format(line: &CommandLine) -> LineFormat {
 
 fn run(line: CommandLine) -> Result<()> {
     let runtime = runtime::start()?;
+    if let Some(job) = ranks::job::join(line.command.as_ref())? {
+        let ended = ranks::follower::run_in_job(job);
+        ranks::job::leave();
+        return ended;
+    }
     let ended = runtime.block_on(async {
         signals::outlive_file_size_limit();
         match line.command {
@@ -93,5 +98,6 @@ fn run(line: CommandLine) -> Result<()> {
     });
     // The process ends without waiting for its other threads.
     runtime.shutdown_background();
+    ranks::job::leave();
     ended
 }

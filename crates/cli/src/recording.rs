@@ -1,6 +1,6 @@
-//! `--record FILE`: what an engine or a gateway does, written line by line by a thread of its own. The queue
-//! in front of it is bounded: what does not fit is counted as lost. A disk that takes no more ends the
-//! recording, never the server.
+//! `--record FILE`: events of an engine or a gateway, written line by line by a thread of its own. The queue
+//! in front of it is bounded: events that do not fit are counted as lost. A full disk ends the recording,
+//! never the server.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -16,18 +16,18 @@ use throng_core::engine::recording::{
     Event, Header, Line, LoadObserver, Observed, RecordedEngine, Recorder, VERSION,
 };
 
-/// Inputs that wait to be written.
+/// Maximum number of inputs that wait to be written.
 const MAX_QUEUED: usize = 1 << 14;
 /// Bytes of prompts and outputs among them.
 const MAX_QUEUED_BYTES: u64 = 64 << 20;
 /// A file that is larger is kept as FILE.1, and another one begun.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// Files beside the newest one.
+/// Maximum number of files beside the newest one.
 const MAX_OLD_FILES: u32 = 3;
-/// Requests whose outputs are followed at a time.
+/// Maximum number of requests whose outputs are followed at a time.
 const MAX_OPEN: usize = 1 << 16;
 
-/// A recording that goes on.
+/// A running recording.
 #[derive(Debug)]
 pub struct Recording {
     queue: SyncSender<Observed>,
@@ -42,7 +42,7 @@ struct Counts {
 }
 
 impl Recording {
-    /// Begins a recording; a file that is there already is kept under another name.
+    /// Begins a recording; an existing file is kept under another name.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -106,7 +106,7 @@ struct Writer {
     counts: Arc<Counts>,
     recorder: Recorder,
     file: RotatedFile,
-    /// Lost inputs that the file tells of.
+    /// Number of lost inputs that the file reports.
     n_told: u64,
 }
 
@@ -195,7 +195,7 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Keeps a file as FILE.1, those before it as FILE.2 and so on, and removes the oldest.
+/// Renames a file to FILE.1, older ones to FILE.2 and so on, and removes the oldest.
 fn put_aside(path: &Path) -> io::Result<()> {
     let old = |n: u32| {
         let mut name = path.as_os_str().to_owned();

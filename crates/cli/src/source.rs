@@ -44,7 +44,7 @@ pub enum ModelSource {
     Path {
         /// Path or hub id as given.
         given: String,
-        /// Path on this machine.
+        /// Path of the file or folder.
         path: PathBuf,
     },
 }

@@ -5,7 +5,30 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use throng_checkpoint::gguf::{Gguf, GgufArray, GgufError, GgufMetadata, GgufStrings};
 use throng_model::{LoadedModel, VocabularySource};
-use throng_text::{GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, Tokenizer};
+use throng_text::{
+    ConvertedVocabulary, GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, OriginalVocabulary, Tokenizer,
+};
+
+/// Converts a vocabulary file of the program that trained the model into a `tokenizer.json`. One that is not
+/// supported leaves the model without a tokenizer, with a warning.
+pub fn convert_original(model: &mut LoadedModel) {
+    let VocabularySource::Original { name, bytes, tokenizer_config } = &model.vocabulary else { return };
+    let kind = OriginalVocabulary::ALL.into_iter().find(|kind| kind.file_name() == *name);
+    let converted = kind.map(|kind| kind.convert(bytes, tokenizer_config.as_deref()));
+    model.vocabulary = match converted {
+        Some(Ok(ConvertedVocabulary { tokenizer_json, tokenizer_config, chat_template })) => {
+            if let Some(template) = chat_template.filter(|_| model.chat_templates.is_empty()) {
+                model.chat_templates.insert("default".to_owned(), template);
+            }
+            VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config }
+        }
+        Some(Err(error)) => {
+            tracing::warn!("{name} is not read, prompts and answers are token ids: {error}");
+            VocabularySource::None
+        }
+        None => VocabularySource::None,
+    };
+}
 
 /// The tokenizer of a model, if it has one.
 ///
@@ -13,7 +36,7 @@ use throng_text::{GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, Tokenizer};
 /// When its files are broken or of an unsupported kind.
 pub fn tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
     let mut tokenizer = match &model.vocabulary {
-        VocabularySource::None => return Ok(None),
+        VocabularySource::None | VocabularySource::Original { .. } => return Ok(None),
         VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config } => {
             Tokenizer::from_tokenizer_json(tokenizer_json, tokenizer_config.as_deref())
         }

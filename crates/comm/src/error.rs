@@ -1,14 +1,14 @@
-//! Why communication failed. Does not know how it is done.
+//! Errors of communication. Does not know how it is done.
 
 /// Reason why an operation of a communicator failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommError {
-    /// Another rank does not take part any more.
+    /// Another rank no longer takes part.
     #[error("rank {rank} is lost: {how}")]
     PeerLost {
         /// Number of the rank, among all ranks.
         rank: usize,
-        /// How it was noticed.
+        /// How the loss was detected.
         how: Loss,
     },
     /// A message is longer than its reader allows.
@@ -16,7 +16,7 @@ pub enum CommError {
     TooLong {
         /// Length of the message.
         n_bytes: u64,
-        /// Most bytes that are read.
+        /// Maximum bytes that are read.
         max_bytes: usize,
     },
     /// The system refused memory or threads.
@@ -24,16 +24,16 @@ pub enum CommError {
     System(#[from] std::io::Error),
 }
 
-/// How the loss of a rank was noticed.
+/// Ways in which the loss of a rank is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// The rank left the group, or its process ended.
     #[error("it ended")]
     Ended,
-    /// Its process renews its lease no more: it was stopped, or the machine does not run it.
+    /// The rank's process no longer renews its lease: it was stopped, or the machine does not schedule it.
     #[error("its process has stopped")]
     Stopped,
-    /// The rank did not come to an operation before the deadline.
+    /// The rank did not reach an operation before the deadline.
     #[error("it did not answer in time")]
     TimedOut,
 }

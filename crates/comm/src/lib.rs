@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod mpi;
 pub mod shared;
 mod sum;
 mod usage;
@@ -44,8 +45,8 @@ pub trait Communicator: Send + Debug {
         deadline: Deadline,
     ) -> Result<(), CommError>;
 
-    /// Gathers the bytes of all ranks at rank `root`, as [`Self::all_gather`]. The `out` of other ranks stays
-    /// as it is, and may be empty.
+    /// Gathers the bytes of all ranks at rank `root`, as [`Self::all_gather`]. The `out` of other ranks is
+    /// unchanged, and may be empty.
     ///
     /// # Errors
     /// When a rank is lost or the deadline passes.
@@ -64,7 +65,8 @@ pub trait Communicator: Send + Debug {
     /// When a rank is lost or the deadline passes.
     fn broadcast(&mut self, root: usize, bytes: &mut [u8], deadline: Deadline) -> Result<(), CommError>;
 
-    /// Sends bytes to another rank. They are buffered as far as there is room; else it waits for the reader.
+    /// Sends bytes to another rank. They are buffered as long as there is room; otherwise the call waits for
+    /// the reader.
     ///
     /// # Errors
     /// When that rank is lost or the deadline passes.
@@ -76,13 +78,13 @@ pub trait Communicator: Send + Debug {
     /// When that rank is lost or the deadline passes.
     fn receive(&mut self, from: usize, bytes: &mut [u8], deadline: Deadline) -> Result<(), CommError>;
 
-    /// Waits until all ranks have come here.
+    /// Waits until all ranks have reached this call.
     ///
     /// # Errors
     /// When a rank is lost or the deadline passes.
     fn barrier(&mut self, deadline: Deadline) -> Result<(), CommError>;
 
-    /// Counts since the communicator was made.
+    /// Counts since the communicator was created.
     fn usage(&self) -> Usage;
 
     /// Sends a message of any length.
@@ -124,7 +126,7 @@ impl Deadline {
     /// No limit: the operation ends when it has succeeded or a rank is lost.
     pub const NEVER: Self = Self(None);
 
-    /// A time so long from now.
+    /// A deadline this duration from now.
     pub fn within(duration: Duration) -> Self {
         Self(Instant::now().checked_add(duration))
     }

@@ -5,13 +5,13 @@ use std::ops::Range;
 /// Numbers to be summed over ranks, in place.
 #[derive(Debug)]
 pub enum Summands<'a> {
-    /// 32-bit floats.
+    /// Summands in 32-bit floats.
     F32(&'a mut [f32]),
-    /// bfloat16, as bits.
+    /// Summands in bfloat16, as bits.
     Bf16(&'a mut [u16]),
 }
 
-/// Most elements that are summed at a time: a level of the recursion has as many on the stack.
+/// Maximum number of elements that are summed at a time: a level of the recursion holds them on the stack.
 pub(crate) const BLOCK: usize = 256;
 
 /// Sums over `ranks`: the first half of them plus the second half. `read` fills a slice with the summands of
@@ -28,7 +28,7 @@ pub(crate) fn sum_over(ranks: Range<usize>, out: &mut [f32], read: &mut dyn FnMu
     out.iter_mut().zip(second).for_each(|(sum, x)| *sum += *x);
 }
 
-/// The number that these bits of bfloat16 are.
+/// The number that these bits encode in bfloat16.
 pub(crate) fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }

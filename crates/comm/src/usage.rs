@@ -1,11 +1,11 @@
-//! How much a communicator was used. Does not know what for.
+//! Counts the use of a communicator. Does not know its purpose.
 
 use std::time::Duration;
 
-/// Counts of a communicator since it was made.
+/// Counts of a communicator since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Collectives and messages.
+    /// Number of collectives and messages.
     pub n_operations: u64,
     /// Bytes that this rank contributed or received.
     pub n_bytes: u64,

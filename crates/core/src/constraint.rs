@@ -1,25 +1,25 @@
-//! Token constraints: which tokens may come next, given the output so far (grammars, JSON schemas, choices).
-//! Does not know what tokens mean, when masks are evaluated, or on which thread.
+//! Token constraints: the tokens that may come next, given the output so far (grammars, JSON schemas,
+//! choices). Does not know the meaning of tokens, when masks are evaluated, or on which thread.
 
 use std::fmt::Debug;
 
 use crate::token::TokenId;
 
 /// Restricts the tokens of an output. A pure function of the output so far: equal outputs give equal masks,
-/// whatever was asked before and on whichever thread, so that the tokens of a request do not depend on the
-/// schedule. Implementations may cache what they derive from an output (a parser's state), within a bound.
+/// on any thread and after any earlier calls, so that the tokens of a request do not depend on the schedule.
+/// Implementations may cache data derived from an output (a parser's state), within a bound.
 ///
-/// An executor asks for outputs of which each token was allowed by the mask before it. It may ask for outputs
-/// that are only drafted, for the same output more than once, for a shorter output after a longer one (a
-/// draft was rejected), and for several continuations (`n > 1`) in any order. It does not ask again after a
-/// token that ended the output; where `ignore_eos` is set, an end token may stand inside an output.
+/// An executor calls it with outputs of which each token was allowed by the mask before it. It may ask for
+/// outputs that are only drafted, for the same output more than once, for a shorter output after a longer one
+/// (a draft was rejected), and for several continuations (`n > 1`) in any order. It does not ask again after
+/// a token that ended the output; with `ignore_eos`, an end token may occur inside an output.
 ///
-/// A sequence whose mask is not evaluated in time sits out the step, and a mask that takes too long ends
-/// its request: see [`masks`](crate::scheduling::masks).
+/// A sequence whose mask is not evaluated in time is left out of the step, and a mask that takes too long
+/// ends its request: see [`masks`](crate::scheduling::masks).
 pub trait TokenConstraint: Send + Sync + Debug {
     /// Marks in `mask` the tokens that may follow `output`, which is the output without the prompt. `mask` is
-    /// empty (allows nothing) when the call begins. End tokens are tokens as others: the mask allows them
-    /// where the output may end.
+    /// empty when the call begins. End tokens are no special case: the mask allows them wherever the output
+    /// may end.
     ///
     /// # Errors
     /// When the mask cannot be computed; the request then fails, and no other.
@@ -47,7 +47,7 @@ pub struct ConstraintIdentity(pub [u8; 32]);
 /// Reason why a constraint gave no mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
-    /// The output so far is not one that the constraint allows.
+    /// The constraint does not allow the output so far.
     #[error("the output does not satisfy the constraint")]
     OutputRejected,
     /// A limit on time, memory or states of the constraint was exceeded.
@@ -151,37 +151,5 @@ impl TokenMask {
                 Some(first + bit)
             })
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mask_holds_tokens_of_its_vocabulary_only() {
-        for vocabulary_size in [1, 31, 32, 33, 64, 100] {
-            let mut mask = TokenMask::new(vocabulary_size);
-            assert!(mask.is_empty());
-            for token in [0, 31, 32, vocabulary_size - 1, vocabulary_size, 1000] {
-                mask.allow(token);
-                assert_eq!(mask.contains(token), token < vocabulary_size, "{token} of {vocabulary_size}");
-            }
-            mask.ban(0);
-            mask.ban(1000);
-            let expected: Vec<TokenId> =
-                (1..vocabulary_size).filter(|t| [31, 32, vocabulary_size - 1].contains(t)).collect();
-            assert_eq!(mask.tokens().collect::<Vec<_>>(), expected);
-            assert_eq!(mask.n_allowed(), expected.len());
-            mask.set_words(&[u32::MAX; 10]);
-            assert_eq!(mask.n_allowed(), vocabulary_size as usize);
-            let mut all = TokenMask::new(vocabulary_size);
-            all.allow_all();
-            assert_eq!(mask, all);
-            mask.set_words(&[2]);
-            assert_eq!(mask.tokens().collect::<Vec<_>>(), (1..2.min(vocabulary_size)).collect::<Vec<_>>());
-            mask.reset(7);
-            assert!(mask.is_empty() && mask.vocabulary_size() == 7);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests as the engine sees them: token ids and numbers. Does not know text.
+//! Requests for the engine: token ids and numbers. Does not know text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ impl fmt::Display for SequenceId {
     }
 }
 
-/// A tenant, by which fairness, limits and cached prefixes are kept apart. The empty name is the only
-/// tenant of a server without keys.
+/// A tenant, the unit of fairness, limits and cached prefixes. The empty name is the only tenant of a server
+/// without keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TenantId(pub Arc<str>);
@@ -74,6 +74,36 @@ impl Adapter {
     }
 }
 
+/// Number of another engine, whose blocks this one may ask for, in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u32);
+
+/// Another engine that is said to have the beginning of a prompt in its cache. It may have dropped it since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockHolder {
+    /// The engine.
+    pub peer: PeerId,
+    /// Number of full blocks of the prompt that it has.
+    pub n_blocks: u32,
+}
+
+/// Maximum number of prefixes of a request that are kept.
+pub const MAX_CACHE_MARKS: usize = 4;
+
+/// Prefix whose blocks a client asks to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheMark {
+    /// Number of tokens of the prefix. [`CacheMark::WHOLE`] includes the output.
+    pub n_tokens: u32,
+    /// Time after each use for which the blocks are kept, in seconds.
+    pub keep_s: u32,
+}
+
+impl CacheMark {
+    /// Number of tokens of a prefix that covers the prompt and the output.
+    pub const WHOLE: u32 = u32::MAX;
+}
+
 /// A client's request, immutable once submitted.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -83,18 +113,20 @@ pub struct Request {
     pub tenant: TenantId,
     /// Further separates cached prefixes within the tenant (the API's `cache_salt`).
     pub cache_salt: Option<Arc<str>>,
+    /// Prefixes that the client asks to keep cached, at most [`MAX_CACHE_MARKS`]. They change no output.
+    pub cache_marks: Vec<CacheMark>,
     /// Tokens of the prompt, at least one.
     pub prompt: Arc<[TokenId]>,
     /// Parts of the prompt beside its tokens; `None` for text only.
     pub media: Option<Arc<PromptMedia>>,
     /// Empty for a new request. A resumed request has an entry for each continuation: the output tokens that
-    /// were generated before, which it goes on from, or `None` if the continuation has ended and does not run
-    /// again. They are output in every respect (penalties, `min_tokens`, `max_tokens`, random numbers,
+    /// were generated before, from which it continues, or `None` if the continuation has ended and does not
+    /// run again. They are output in every respect (penalties, `min_tokens`, `max_tokens`, random numbers,
     /// timeline), but events report only new tokens and nothing about the prompt.
     pub outputs_so_far: Vec<Option<Arc<[TokenId]>>>,
     /// Number of continuations, at least 1. All share the prompt's blocks.
     pub n: u32,
-    /// Rank among requests.
+    /// Urgency among the requests of a tenant.
     pub priority: Priority,
     /// Parameters of sampling and of the ends of continuations.
     pub sampling: Arc<SamplingParams>,
@@ -102,6 +134,8 @@ pub struct Request {
     pub constraint: Option<Arc<dyn TokenConstraint>>,
     /// The adapter that computes prompt and output; `None` for the model alone.
     pub adapter: Option<Adapter>,
+    /// Another engine from which the beginning of the prompt may be taken over.
+    pub holder: Option<BlockHolder>,
 }
 
 /// Beam search instead of sampling: of all continuations of the beams by one token, the most likely ones are
@@ -109,7 +143,7 @@ pub struct Request {
 /// Choosing, length and stopping are those of `transformers` (`GenerationMixin._beam_search`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BeamSearch {
-    /// Number of beams, and of finished ones that are kept. At least the request's `n`.
+    /// Number of beams, and of finished beams that are kept. At least the request's `n`.
     pub width: u32,
     /// A finished beam of `l` output tokens, its end token included, has the score `log-probability /
     /// l^length_penalty`.
@@ -123,12 +157,12 @@ pub struct BeamSearch {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EarlyStopping {
-    /// At once.
+    /// Ends as soon as the requested number of beams have finished.
     WhenFull,
-    /// When the best beam, if it ended here, would not be better than the worst finished one.
+    /// Ends when the best beam, if it ended here, would not be better than the worst finished one.
     #[default]
     WhenUnlikelyToImprove,
-    /// When no continuation of the best beam can be better than the worst finished one.
+    /// Ends when no continuation of the best beam can be better than the worst finished one.
     WhenUnableToImprove,
 }
 
@@ -140,6 +174,7 @@ impl Request {
             id,
             tenant: TenantId::anonymous(),
             cache_salt: None,
+            cache_marks: Vec::new(),
             prompt: prompt.into(),
             media: None,
             outputs_so_far: Vec::new(),
@@ -148,6 +183,7 @@ impl Request {
             sampling: Arc::new(sampling),
             constraint: None,
             adapter: None,
+            holder: None,
         }
     }
 
@@ -170,7 +206,7 @@ impl Request {
         (0..self.n).filter_map(|index| Some((index, self.output_so_far(index)?)))
     }
 
-    /// Beam search of the request, if it asks for one. A request without output tokens has none.
+    /// Beam search of the request, if it has one. A request without output tokens has none.
     pub fn beam_search(&self) -> Option<BeamSearch> {
         self.sampling.beams.filter(|_| self.sampling.max_tokens > 0)
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time in nanoseconds since an origin its giver chose (engine start, simulation start).
 ///
-/// Only differences of two timestamps of the same giver mean anything.
+/// Timestamps of different clocks cannot be compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 

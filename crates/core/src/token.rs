@@ -1,4 +1,4 @@
-//! Token ids. Does not know what tokens mean.
+//! Token ids. Does not know the meaning of tokens.
 
 /// An index into a model's vocabulary.
 pub type TokenId = u32;

@@ -23,7 +23,7 @@ use crate::outbox::{Outbox, Outlet};
 use crate::shared::Shared;
 use crate::store::StoreThreads;
 
-/// Interval of the engine thread's heartbeat, also when there is nothing to do.
+/// Interval of the engine thread's heartbeat, also without work.
 const HEARTBEAT: Nanos = Nanos::from_ms(500);
 
 /// Marks an engine as unhealthy when its thread ends unexpectedly; has no effect after a regular end.
@@ -60,7 +60,7 @@ pub struct EngineThread {
     following: VecDeque<Input>,
     /// Senders that are dropped when the engine has stopped.
     drains: Vec<Sender<()>>,
-    /// Receiver of all inputs, if somebody records them.
+    /// Receiver of all inputs, if they are recorded.
     observer: Option<Arc<dyn LoadObserver>>,
 }
 
@@ -135,7 +135,7 @@ impl EngineThread {
         }
     }
 
-    /// Waits for a message until the next deadline or heartbeat at most, and applies all that have come.
+    /// Waits for a message until the next deadline or heartbeat at most, and applies all that have arrived.
     /// Returns whether there was one.
     fn take_messages(&mut self) -> bool {
         let now = self.shared.now();
@@ -197,6 +197,7 @@ impl EngineThread {
             for effect in effects.drain(..) {
                 self.carry_out(effect);
             }
+            self.store.iter().for_each(StoreThreads::begin_pulls);
             self.effects = effects;
             // Only now, so that no step waits for an observer.
             if let (Some(observer), Some(observed)) = (&self.observer, observed) {
@@ -239,6 +240,8 @@ impl EngineThread {
                 self.masks.evaluate_batch(&batch);
                 self.execute(epoch, batch);
             }
+            // Only a simulator's engine has them.
+            Effect::DeliverPlain { .. } => {}
             Effect::EvaluateMasks(masks) => self.masks.evaluate(&masks),
             Effect::OrderStore(order) => self.store.iter().for_each(|store| store.carry_out(order)),
             Effect::EndStep { record, failure } => {

@@ -5,7 +5,7 @@ use throng_core::scheduling::executor::ExecutorError;
 /// Reason why an engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The executor could not be made.
+    /// The executor could not be created.
     #[error("the executor could not be made: {0}")]
     Executor(#[from] ExecutorError),
     /// Making the executor panicked.

@@ -1,4 +1,4 @@
-//! The threads on which executors are made and run steps. The engine can abandon one that hangs. Does not
+//! The threads on which executors are created and run steps. The engine can abandon one that hangs. Does not
 //! know requests.
 
 use std::any::Any;
@@ -16,7 +16,7 @@ use throng_core::time::Nanos;
 use crate::error::EngineError;
 use crate::message::{Inbox, Message};
 
-/// Makes executors.
+/// Function that creates executors.
 pub type MakeExecutor = dyn FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send;
 
 /// An executor and its capacity.
@@ -37,7 +37,7 @@ pub fn make_guarded(make_executor: &mut MakeExecutor) -> Result<MadeExecutor, En
 
 #[derive(Debug)]
 enum Job {
-    /// Begin a step.
+    /// Begins a step.
     Submit(Arc<ScheduledBatch>),
     /// Wait for the oldest step and report its end.
     Collect(StepOutput),
@@ -53,7 +53,7 @@ pub struct ExecutorThread {
     jobs: SyncSender<Job>,
     /// Number of steps that were submitted and whose end was not reported.
     n_in_flight: usize,
-    /// Whether the thread waits for the oldest of them.
+    /// Whether the thread waits for the oldest step.
     is_collecting: bool,
 }
 
@@ -63,7 +63,7 @@ impl ExecutorThread {
         Self::spawn(epoch, move |jobs| run(executor, epoch, jobs, inbox))
     }
 
-    /// Starts a thread that makes an executor, reports the outcome, and then runs steps on it.
+    /// Starts a thread that creates an executor, reports the outcome, and then runs steps on it.
     pub fn start_making(
         make_executor: Arc<Mutex<Box<MakeExecutor>>>,
         epoch: Epoch,
@@ -96,7 +96,7 @@ impl ExecutorThread {
     /// Submits a batch. Its end is reported as [`Input::StepDone`] once it is [collected](Self::collect).
     ///
     /// # Errors
-    /// The end of the step, if the thread has died without a step in flight and so cannot report it.
+    /// The end of the step, if the thread has ended without a step in flight and so cannot report it.
     pub fn submit(&mut self, batch: Arc<ScheduledBatch>) -> Result<(), Box<StepDone>> {
         let sent = self.jobs.send(Job::Submit(batch));
         self.n_in_flight += 1;
@@ -127,7 +127,7 @@ impl ExecutorThread {
     }
 }
 
-/// Reports the end of each step to the engine, also when the thread dies in it.
+/// Reports the end of each step to the engine, also when the thread ends in it.
 struct Reporter {
     epoch: Epoch,
     inbox: Inbox,
@@ -135,7 +135,7 @@ struct Reporter {
 }
 
 impl Reporter {
-    /// Reports the end of a step; `false` if the engine is gone.
+    /// Reports the end of a step; `false` if the engine has ended.
     fn report(&mut self, output: StepOutput, executing: Nanos, result: Result<(), StepError>) -> bool {
         self.n_steps -= 1;
         let done = StepDone { epoch: self.epoch, output, executing, result };

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use throng_core::engine::recording::LoadObserver;
 use throng_core::engine::{
-    EXECUTOR_TIMEOUT, EngineConfig, EngineCore, EngineState, EngineStats, Epoch, InputLog, StepRecord,
+    EXECUTOR_TIMEOUT, EngineConfig, EngineCore, EngineState, EngineStats, Epoch, Input, InputLog, StepRecord,
     SubmitError,
 };
 use throng_core::request::{Request, RequestId};
+use throng_core::scheduling::block_exchange::BlockLayout;
+use throng_core::scheduling::block_hash::BlockHash;
 use throng_core::scheduling::block_pool::{CacheCursor, CacheNews};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::time::Nanos;
@@ -25,7 +27,7 @@ use crate::masks::MaskThreads;
 use crate::message::{Inbox, Message, Submission};
 use crate::outbox::{Outlet, StreamLink};
 use crate::shared::Shared;
-use crate::store::{OpenStore, StoreSettings};
+use crate::store::{ExportedBlocks, OpenStore, StoreThreads, Tiers};
 use crate::stream::TokenStream;
 
 /// Silence of the engine thread after which it counts as stalled.
@@ -50,6 +52,7 @@ pub struct EngineHandle {
     shared: Arc<Shared>,
     max_buffered_events: u64,
     inbox: Inbox,
+    store: Option<StoreThreads>,
     thread: Arc<JoinHandle<()>>,
     _stop: Arc<StopOnDrop>,
 }
@@ -69,29 +72,29 @@ impl Engine {
     /// executor is lost.
     ///
     /// # Errors
-    /// When the first executor cannot be made, or no thread can be started.
+    /// When the first executor cannot be created, or no thread can be started.
     pub fn start(
         config: EngineConfig,
         make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
     ) -> Result<EngineHandle, EngineError> {
-        Self::start_with_store(config, None, make_executor)
+        Self::start_with_tiers(config, &Tiers::default(), make_executor)
     }
 
-    /// Starts an engine as [`Self::start`] does, which keeps blocks on disk too if `store` says where, and
-    /// can.
+    /// Starts an engine as [`Self::start`] does, with places for blocks outside of the executor's memory, as
+    /// far as its blocks can leave it.
     ///
     /// # Errors
     /// Errors of [`Self::start`].
-    pub fn start_with_store(
+    pub fn start_with_tiers(
         config: EngineConfig,
-        store: Option<StoreSettings>,
+        tiers: &Tiers,
         mut make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
     ) -> Result<EngineHandle, EngineError> {
         let (inbox, messages) = channel();
         let (mut executor, mut capacity) = make_guarded(&mut make_executor)?;
-        let opened = store.and_then(|settings| OpenStore::open(&settings, &*executor, inbox.clone()));
+        let is_asked = tiers.disk.is_some() || tiers.peers.is_some();
         let mut store = None;
-        if let Some((open, input)) = opened {
+        if is_asked && let Some((open, input)) = OpenStore::open(tiers, &*executor, inbox.clone()) {
             executor = open.around(executor)?;
             capacity = executor.capacity();
             // The first of all messages.
@@ -111,11 +114,12 @@ impl Engine {
         *shared.stats() = core.stats();
         let (own, of_engine) = (inbox.clone(), Arc::clone(&shared));
         let mut engine = EngineThread::new(core, make_executor, executor, of_engine, own, messages, masks);
-        engine.store = threads;
+        engine.store.clone_from(&threads);
         shared.beat();
         let thread = std::thread::Builder::new().name("throng-engine".into()).spawn(move || engine.run())?;
         let stop = Arc::new(StopOnDrop(inbox.clone()));
-        Ok(EngineHandle { shared, max_buffered_events, inbox, thread: Arc::new(thread), _stop: stop })
+        let thread = Arc::new(thread);
+        Ok(EngineHandle { shared, max_buffered_events, inbox, store: threads, thread, _stop: stop })
     }
 }
 
@@ -177,8 +181,8 @@ impl EngineHandle {
         }
     }
 
-    /// Whether the engine can run requests; a draining engine still can. Reports within two seconds that
-    /// the engine thread has died or stalled.
+    /// Whether the engine can run requests; a draining engine still can. Reports within two seconds that the
+    /// engine thread has ended or stalled.
     pub fn is_healthy(&self) -> bool {
         let runs = matches!(self.state(), EngineState::Running | EngineState::Draining);
         runs && self.shared.silence() <= MAX_SILENCE
@@ -207,6 +211,20 @@ impl EngineHandle {
     pub fn cache_news(&self, cursor: &mut CacheCursor) -> CacheNews {
         self.shared.follow_cache();
         self.shared.cache_log().read(cursor)
+    }
+
+    /// Layout of the blocks that [`Self::export_blocks`] gives; `None` if the engine exchanges no blocks.
+    pub fn block_layout(&self) -> Option<&BlockLayout> {
+        self.store.as_ref().map(StoreThreads::layout)
+    }
+
+    /// Copies blocks of these names for another engine, a few with each step, from memory and from disk. As
+    /// many are queued as the engine has room for; the others are missing at once.
+    pub fn export_blocks(&self, names: &[BlockHash]) -> Option<ExportedBlocks> {
+        let (ids, exported) = self.store.as_ref()?.exports().begin(names.len());
+        let wanted = ids.into_iter().zip(names.iter().copied()).collect();
+        self.inbox.send(Message::Input(Input::ExportBlocks(wanted))).ok()?;
+        Some(exported)
     }
 
     /// The latest steps, oldest first.

@@ -28,7 +28,7 @@ mod stream;
 pub use error::EngineError;
 pub use handle::{Engine, EngineHandle};
 pub use outbox::TraceSlot;
-pub use store::StoreSettings;
+pub use store::{ExportedBlock, ExportedBlocks, Peers, Pull, PullBlocks, StoreSettings, Tiers};
 pub use stream::TokenStream;
 pub use throng_core::engine::{
     Effect, EngineConfig, EngineCore, EngineFailure, EngineState, EngineStats, Epoch, FailureCounts, Input,

@@ -17,6 +17,10 @@ pub type Inbox = Sender<Message>;
 
 /// Messages to the engine thread.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are inputs, and a box would be allocated for each step"
+)]
 pub enum Message {
     /// A request that the intake has accepted, with its stream.
     Submit(Box<Submission>),
@@ -36,7 +40,7 @@ pub enum Message {
 /// An accepted request on its way to the core.
 #[derive(Debug)]
 pub struct Submission {
-    /// The request.
+    /// The request to submit.
     pub request: Request,
     /// Time at which it was submitted.
     pub arrived: Timestamp,

@@ -33,12 +33,12 @@ impl StreamLink {
         Self { failure: OnceLock::new(), trace: OnceLock::new(), high_mark, n_waiting, is_behind }
     }
 
-    /// Notes that an event of this weight waits. Returns the weight of all waiting events if the reader is
-    /// now behind; it must then be reported as caught up later.
+    /// Counts a waiting event of this weight. Returns the weight of all waiting events if the reader is now
+    /// behind; it must then be reported as caught up later.
     ///
-    /// Sequentially consistent, as [`Self::taken`] is: the engine marks the reader as behind before it looks
-    /// at what waits a second time, and the reader takes an event before it looks at the mark. One of the two
-    /// sees what the other did, so that no request stays paused with nobody to resume it.
+    /// Sequentially consistent, as [`Self::taken`] is: the engine marks the reader as behind before it checks
+    /// the waiting events a second time, and the reader takes an event before it checks the mark. One of the
+    /// two observes the other's change, so that a paused request is always resumed.
     fn sent(&self, weight: usize) -> Option<usize> {
         let n_waiting = self.n_waiting.fetch_add(weight, Ordering::SeqCst) + weight;
         if n_waiting < self.high_mark || self.is_behind.swap(true, Ordering::SeqCst) {

@@ -81,12 +81,12 @@ impl Shared {
         self.now().since(Timestamp::from_ns(self.last_beat_ns.load(Ordering::Relaxed)))
     }
 
-    /// The engine's numbers as of the latest input.
+    /// The engine's numbers after the latest input.
     pub fn stats(&self) -> MutexGuard<'_, EngineStats> {
         lock(&self.stats)
     }
 
-    /// The latest steps.
+    /// Log of the latest steps.
     pub fn step_log(&self) -> MutexGuard<'_, StepLog> {
         lock(&self.step_log)
     }
@@ -106,7 +106,7 @@ impl Shared {
         lock(&self.cache_log)
     }
 
-    /// The latest inputs.
+    /// Log of the latest inputs.
     pub fn input_log(&self) -> MutexGuard<'_, InputLog> {
         lock(&self.input_log)
     }

@@ -65,7 +65,7 @@ impl TokenStream {
     }
 
     /// Ends one continuation, which needs no more tokens (a stop string was found). Its `Finished` still
-    /// comes, after tokens that were on their way.
+    /// arrives, after the tokens already sent.
     pub fn abort_sequence(&self, index: u32) {
         self.tell(Input::AbortSequence(SequenceId { request: self.request, index }));
     }

@@ -19,6 +19,10 @@ pub trait AdapterLoader: Debug + Send + Sync {
     /// # Errors
     /// When it is broken or does not fit the model, and when there is no room beside the others.
     fn load(&self, path: &str) -> Result<LoadedAdapter, AdapterFault>;
+
+    /// Notes names and folders of all adapters after a client has loaded or unloaded one, for a model that is
+    /// loaded again later.
+    fn note_changed(&self, _adapters: Vec<(String, String)>) {}
 }
 
 /// An adapter in memory. Its memory is freed after the last clone has been dropped.
@@ -79,7 +83,7 @@ pub struct AdapterModule {
 pub struct AdapterSettings {
     /// Loader of adapters.
     pub loader: Arc<dyn AdapterLoader>,
-    /// Adapters known from the start.
+    /// Adapters configured at the start.
     pub modules: Vec<AdapterModule>,
     /// Whether clients may load and unload adapters.
     pub allow_runtime_updates: bool,
@@ -148,8 +152,8 @@ impl Adapters {
         names.by_name.iter().map(|(name, entry)| (name.clone(), entry.path.clone())).collect()
     }
 
-    /// The adapter of this name for one request, which keeps it in memory as long as it holds the lease. An
-    /// evicted adapter is loaded again. `None`: no adapter has this name.
+    /// The adapter of this name for one request, in memory as long as the request holds the lease. An evicted
+    /// adapter is loaded again. `None`: no adapter has this name.
     ///
     /// # Errors
     /// When all loaded adapters are in use and there is no room for another one, or when the adapter's
@@ -191,6 +195,7 @@ impl Adapters {
         drop(names);
         // Dropped outside the lock: this may free a large adapter.
         drop(replaced);
+        self.note_changed();
         Ok(())
     }
 
@@ -204,7 +209,15 @@ impl Adapters {
         names.decisions.remove(name);
         let removed = names.by_name.remove(name);
         drop(names);
-        removed.map(drop).ok_or(AdapterError::NotFound)
+        removed.map(drop).ok_or(AdapterError::NotFound)?;
+        self.note_changed();
+        Ok(())
+    }
+
+    fn note_changed(&self) {
+        if let Some(loader) = &self.loader {
+            loader.note_changed(self.list());
+        }
     }
 
     fn check_updates(&self) -> Result<(), AdapterError> {

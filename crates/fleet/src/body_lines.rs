@@ -1,4 +1,4 @@
-//! Reads a body from a gateway or a worker line by line as it arrives. Does not know what the lines mean.
+//! Reads a body from a gateway or a worker line by line as it arrives. Does not know the meaning of lines.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ const LONG_BYTES: usize = 16 << 10;
 /// Reason why there is no next line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LinesError {
-    /// The body ended early.
+    /// The body ended before its end.
     #[error("the body was broken off")]
     Broken,
     /// A line is too long.
@@ -75,7 +75,7 @@ impl BodyLines {
     /// Waits for the next line like [`Self::poll_line`].
     ///
     /// # Errors
-    /// The same errors.
+    /// The errors of [`Self::poll_line`].
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, LinesError> {
         std::future::poll_fn(|cx| self.poll_line(cx)).await
     }
@@ -83,7 +83,7 @@ impl BodyLines {
     /// Waits for exactly `n` bytes that follow the line that was taken last.
     ///
     /// # Errors
-    /// The same errors.
+    /// The errors of [`Self::poll_line`].
     pub async fn bytes(&mut self, n: usize) -> Result<Vec<u8>, LinesError> {
         let mut bytes = Vec::new();
         if self.room.as_mut().is_some_and(|has_room| !has_room(n)) {

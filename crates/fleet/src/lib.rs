@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adapters;
+mod blocks;
 pub mod body_lines;
 mod client_tls;
 pub mod constraint;
@@ -13,6 +14,7 @@ pub mod replica;
 pub mod upstream;
 pub mod worker;
 
+pub use blocks::{BlockPuller, PeerSettings};
 pub use discovery::KubernetesApi;
 pub use following::{Fleet, FleetError, FleetModels, RemoteModel, ReplicaConfig};
 pub use throng_core::secret::Secret;

@@ -3,7 +3,7 @@
 use throng_api::ApiError;
 use throng_fleet::adapters::{AdapterError, AdapterFault};
 
-use crate::retry_after::retry_after_s;
+use throng_http::retry_after::retry_after_s;
 
 /// The error for a request that needs an adapter which cannot be loaded; `param` names it.
 pub(crate) fn unloadable(param: &str, fault: AdapterFault) -> ApiError {

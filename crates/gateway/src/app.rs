@@ -14,7 +14,6 @@ use throng_store::{AuditEvent, now_unix_s};
 use tokio::sync::{Notify, watch};
 
 use crate::aliases::Aliases;
-use crate::auth::{ApiKeys, IssuerKeys, StoredKeys, Tenant};
 use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, TokenizationQueue};
@@ -25,12 +24,13 @@ use crate::moderation::Moderation;
 use crate::on_demand::{OnDemandModels, Serving};
 use crate::plan_page::PlanPage;
 use crate::policy::Policy;
-use crate::remote_images::RemoteImages;
-use crate::retry_after::retry_after_s;
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
 use crate::upstream;
+use throng_auth::{ApiKeys, IssuerKeys, StoredKeys, Tenant};
 use throng_cache::{DiskTier, ResponseCache, SemanticCache};
+use throng_fetch::RemoteImages;
+use throng_http::retry_after::retry_after_s;
 use throng_metering::HeldBytes;
 use throng_metering::ledger::{Audited, Ledger, PriceTable};
 use throng_metering::metrics::{
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     pub limits: Arc<RateLimits>,
     /// Moderation rules and classifier.
     pub moderation: Arc<Moderation>,
-    /// Kept answers on disk.
+    /// Disk tier of the kept answers.
     pub disk: Option<Arc<DiskTier>>,
     /// Workers of the fleet; none if the models run in this process.
     pub workers: Arc<Links>,
@@ -163,7 +163,7 @@ fn counts_of(moderation: &Arc<Moderation>) -> AtScrape<ModerationCounts> {
 /// State that all requests share.
 #[derive(Debug)]
 pub(crate) struct App {
-    /// The configuration.
+    /// Configuration of the gateway.
     pub config: GatewayConfig,
     /// Keys, limits, ledger, moderation and kept answers.
     pub policy: Policy,
@@ -202,6 +202,13 @@ pub(crate) struct Models {
     pub loading: Option<Arc<Progress>>,
 }
 
+impl Models {
+    /// The models that are loaded at run time, if one of them may be absent.
+    pub fn absent_models(&self) -> Option<&Arc<OnDemandModels>> {
+        self.on_demand.as_ref().filter(|models| models.may_be_absent())
+    }
+}
+
 /// Bounds on the work for requests.
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -216,7 +223,7 @@ pub(crate) struct Work {
 /// Counts and records of requests.
 #[derive(Debug)]
 pub(crate) struct Observed {
-    /// The metrics.
+    /// Metrics of the gateway.
     pub metrics: Metrics,
     /// The latest finished requests.
     pub recent: Arc<RecentRequests>,
@@ -229,7 +236,7 @@ pub(crate) struct Observed {
 /// Phase of the server on its way to its end.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
-    /// Present phase.
+    /// Present phase of the server.
     pub phase: watch::Sender<Phase>,
     /// Notified when the operator drains the server.
     pub ending: Arc<Notify>,
@@ -344,8 +351,8 @@ impl App {
         })
     }
 
-    /// The kept responses and conversations, where there is a database; those of the holder of this key are
-    /// kept as long as its rules say.
+    /// The kept responses and conversations, if there is a database; those of this key's holder are kept for
+    /// the time that its rules set.
     pub fn responses(&self, key_holder: &Tenant) -> Option<Responses> {
         let of_key = self.config.state.retention_s(key_holder.key.as_deref());
         let retention_s = self.config.api.response_retention_s.map_or(of_key, |s| (s > 0).then_some(s));

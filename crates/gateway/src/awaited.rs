@@ -7,7 +7,7 @@ use throng_api::ApiError;
 use throng_fleet::replica::Links;
 use throng_fleet::upstream::UpstreamModels;
 
-use crate::retry_after::retry_after_s;
+use throng_http::retry_after::retry_after_s;
 
 /// Numbers of workers and engines that have not reported their models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub(crate) struct Awaited {
 /// Workers and engines of the fleet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FleetMembers {
-    /// Workers.
+    /// Workers of the gateway.
     pub workers: Arc<Links>,
-    /// Engines.
+    /// Upstream engines of the gateway.
     pub engines: Arc<UpstreamModels>,
 }
 
@@ -45,7 +45,7 @@ impl FleetMembers {
         Awaited { n_untried, n_workers: tried.len(), n_engines }
     }
 
-    /// Error for any request while no model is known.
+    /// Error for any request while no model is available.
     pub fn refusal(&self) -> ApiError {
         self.all_awaited().refusal(None)
     }
@@ -56,8 +56,8 @@ impl Awaited {
         self.n_untried + self.n_workers + self.n_engines
     }
 
-    /// Error for a request for a model that no known member serves. With workers awaited it says that the
-    /// model is not ready; a failing engine is a fault.
+    /// Error for a request for a model that no member serves. With workers awaited the model is not ready; a
+    /// failing engine is a fault.
     pub fn refusal(&self, model: Option<&str>) -> ApiError {
         let has_failed = self.n_untried + self.n_workers == 0 && self.n_engines > 0;
         let mut parts = Vec::new();

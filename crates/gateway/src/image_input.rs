@@ -9,12 +9,12 @@ use throng_core::request::TokenId;
 use throng_images::{DecodeLimits, ImageError, Piece, ProcessedImage, Processor, decode};
 use throng_text::{RenderedPrompt, Tokenizer};
 
-/// How a model takes images.
+/// Rules by which a model takes images.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageInput {
-    /// Files to values.
+    /// Converts files to pixel values.
     pub processor: Processor,
-    /// The token in place of whose embeddings an image's features stand.
+    /// The token whose embeddings an image's features replace.
     pub token: TokenId,
     /// The text of the token.
     pub token_text: String,

@@ -1,13 +1,12 @@
 //! The OpenAI-compatible gateway: one request's way from socket to tokens and back.
 //!
-//! A [`Gateway`] holds the models and answers on a socket until it is told to end. It does not know how
-//! models compute: it hands token ids to engines and gets token ids back.
+//! A [`Gateway`] holds the models and answers on a socket until its shutdown. It does not know how models
+//! compute: it hands token ids to engines and gets token ids back.
 #![forbid(unsafe_code)]
 
 mod adapter_errors;
 mod aliases;
 mod app;
-mod auth;
 mod awaited;
 mod batches;
 mod caller;
@@ -32,8 +31,6 @@ mod pooling;
 mod pooling_model;
 mod regions;
 mod rejection;
-mod remote_images;
-mod retry_after;
 mod router;
 mod routes;
 mod served_model;
@@ -42,7 +39,6 @@ mod turns;
 mod upstream;
 mod worker;
 
-pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
     AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig, GatewayConfig,
     ModelAlias, ModerationConfig, ModerationRule, ObservabilityConfig, OnDemandConfig, OnFailure, OnRequest,
@@ -56,11 +52,12 @@ pub use on_demand::{FileProgress, ModelLoader, OnDemandModel, OnDemandModels, Pu
 pub use plan_page::MakePlanPage;
 pub use pooling_model::{LabelActivation, PoolingModel, PoolingOutput};
 pub use served_model::ServedModel;
+pub use throng_auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use throng_fleet::adapters::{
     AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter,
 };
 pub use throng_fleet::worker::WorkerModel;
-pub use throng_fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig, Secret};
+pub use throng_fleet::{BlockPuller, Fleet, FleetError, KubernetesApi, PeerSettings, ReplicaConfig, Secret};
 pub use throng_http::{ClientCertificates, Listener, Shutdown, TlsConfig, TlsError};
 pub use throng_metering::HeldBytes;
 pub use throng_metering::ledger::{Ledger, LedgerError, ModelPrice};

@@ -6,13 +6,13 @@ use axum::response::Response;
 
 use crate::awaited::FleetMembers;
 use crate::rejection::reject;
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_http::retry_after::retry_after_s;
 
 /// Bytes of the weights that are loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Whether models come from workers and engines instead of files.
+    /// Whether models are served by workers and engines instead of files.
     is_of_fleet: AtomicBool,
     members: FleetMembers,
     done_bytes: AtomicU64,
@@ -25,7 +25,7 @@ impl Progress {
         Self { members, ..Self::default() }
     }
 
-    /// Notes that models come from workers and engines.
+    /// Notes that models are served by workers and engines.
     pub fn expect_fleet(&self) {
         self.is_of_fleet.store(true, Ordering::Release);
     }
@@ -36,7 +36,7 @@ impl Progress {
         self.total_bytes.store(total_bytes, Ordering::Release);
     }
 
-    /// Loaded bytes and all bytes; `None` before they are known.
+    /// Loaded bytes and all bytes; `None` until they are determined.
     fn bytes(&self) -> Option<(u64, u64)> {
         let total = self.total_bytes.load(Ordering::Acquire);
         (total > 0).then(|| (self.done_bytes.load(Ordering::Acquire).min(total), total))

@@ -1,22 +1,49 @@
-//! Names of the models that a key may use, for lists and for errors about unknown models. Does not know
-//! HTTP.
+//! Models by the names that a key may use: looked up, loaded for a request, and listed. Does not know HTTP.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::app::App;
-use crate::auth::Tenant;
+use crate::on_demand::{Presence, Serving};
 use crate::router::Route;
 use throng_api::ApiError;
+use throng_auth::Tenant;
 
 impl App {
     /// The model named `name`, or the only one when no name is given.
     ///
     /// # Errors
-    /// Errors of [`Tenant::find_or_only`] with the names of the models that the key may use.
+    /// Errors of [`Router::find_permitted`](crate::router::Router::find_permitted) with the names of the
+    /// models that the key may use.
     pub fn find_model(&self, key_holder: &Tenant, name: Option<&str>) -> Result<Route, ApiError> {
-        key_holder.find_or_only(&self.models.router, name).map_err(|error| match (error.code(), name) {
+        self.models.router.find_permitted(key_holder, name).map_err(|error| match (error.code(), name) {
             ("model_not_found", Some(_)) => error.with_models(&self.usable_names(key_holder)),
             ("permission_denied", Some(name)) => self.not_permitted(key_holder, name),
             _ => error,
         })
+    }
+
+    /// Loads the model that `named` returns. It is not unloaded while the result is held. Only permitted
+    /// models are loaded; others are refused later, when the model is looked up.
+    ///
+    /// # Errors
+    /// 503 if it is not loaded in time.
+    pub async fn bring_model<'a>(
+        self: &Arc<Self>,
+        key_holder: &Tenant,
+        named: impl FnOnce() -> Option<Cow<'a, str>>,
+    ) -> Result<Presence, ApiError> {
+        let Some(models) = self.models.on_demand.as_ref().filter(|_| !self.is_draining()) else {
+            return Ok(Presence::default());
+        };
+        if let Some(presence) = models.enter() {
+            return Ok(presence);
+        }
+        let place: Arc<dyn Serving> = self.clone();
+        match named().filter(|name| key_holder.permits(name, &[])) {
+            Some(name) => models.ready(&place, &name).await,
+            None => Ok(Presence::default()),
+        }
     }
 
     /// Refusal of a model that the key does not permit.
@@ -30,19 +57,22 @@ impl App {
         let mut names: Vec<String> = Vec::new();
         for route in self.models.router.routes().iter() {
             let of_model = route.model.served.names.iter();
-            names.extend(of_model.filter(|name| key_holder.permits(name, route)).take(1).cloned());
+            names.extend(of_model.filter(|name| route.is_permitted(key_holder, name)).take(1).cloned());
             let adapters = route.model.adapters.list();
             names.extend(
-                adapters.iter().map(|(name, _)| name.clone()).filter(|name| key_holder.permits(name, route)),
+                adapters
+                    .iter()
+                    .map(|(name, _)| name.clone())
+                    .filter(|name| route.is_permitted(key_holder, name)),
             );
         }
         for model in self.models.upstreams.now().iter() {
-            let permitted = model.names.iter().find(|name| key_holder.permits_name_of(name, &model.names));
+            let permitted = model.names.iter().find(|name| key_holder.permits(name, &model.names));
             names.extend(permitted.cloned());
         }
         let on_demand = self.models.on_demand.iter().flat_map(|models| models.names());
         let aliases = self.config.routing.aliases.iter().map(|alias| alias.name.clone());
-        for name in on_demand.chain(aliases).filter(|name| key_holder.permits_name_of(name, &[])) {
+        for name in on_demand.chain(aliases).filter(|name| key_holder.permits(name, &[])) {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -68,8 +98,7 @@ impl App {
                 let targets = alias.config.targets.iter().map(|target| &target.model);
                 let mut models = targets.chain(&alias.config.fallback);
                 let permits = |model: &String| self.permits_model(key_holder, model);
-                key_holder.permits_name_of(name, &[])
-                    || if kept { models.all(permits) } else { models.any(permits) }
+                key_holder.permits(name, &[]) || if kept { models.all(permits) } else { models.any(permits) }
             }
             None => self.permits_model(key_holder, name),
         };
@@ -78,9 +107,9 @@ impl App {
 
     fn permits_model(&self, key_holder: &Tenant, name: &str) -> bool {
         match (self.models.upstreams.find(name), self.models.router.get(name)) {
-            (Some(model), _) => key_holder.permits_name_of(name, &model.names),
-            (None, Some(route)) => key_holder.permits(name, &route),
-            (None, None) => key_holder.permits_name_of(name, &[]),
+            (Some(model), _) => key_holder.permits(name, &model.names),
+            (None, Some(route)) => route.is_permitted(key_holder, name),
+            (None, None) => key_holder.permits(name, &[]),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The page of a capacity plan, which the program around the gateway makes from its recording. Made for one
-//! caller at a time, and kept for a while.
+//! The page of a capacity plan, which the program around the gateway computes from its recording. Computed
+//! for one caller at a time, and kept for a while.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Makes the page, in HTML; the error is a whole sentence that says why there is none yet. Runs on a thread
-/// for blocking work.
+/// Returns the page, in HTML; the error is a whole sentence with the reason why there is none yet. Runs on a
+/// thread for blocking work.
 pub type MakePlanPage = dyn Fn() -> Result<String, String> + Send + Sync;
 
 /// Time for which a page is sent again.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
-/// The page and its maker.
+/// The page and the task that computes it.
 pub(crate) struct PlanPage {
     make: Arc<MakePlanPage>,
     made: Mutex<Option<(Instant, Arc<str>)>>,

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use throng_state::responses::{RecentPasts, Responses};
 
-use crate::auth::ApiKeys;
 use crate::limits::RateLimits;
 use crate::moderation::Moderation;
+use throng_auth::ApiKeys;
 use throng_cache::ResponseCache;
 use throng_metering::ledger::Ledger;
 
 /// Keys, limits, ledger, moderation and kept answers.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// Keys and tokens.
+    /// API keys and tokens.
     pub keys: ApiKeys,
     /// Usage of the keys' limits.
     pub limits: Arc<RateLimits>,
@@ -22,7 +22,7 @@ pub(crate) struct Policy {
     pub ledger: Option<Arc<Ledger>>,
     /// Moderation rules and classifier.
     pub moderation: Arc<Moderation>,
-    /// Cache of answers.
+    /// The response cache.
     pub cache: Arc<ResponseCache>,
     /// Conversations up to recent responses, held in memory.
     pub recent: Arc<RecentPasts>,

@@ -10,7 +10,7 @@ use throng_api::ApiError;
 /// Settings of a model that answers with vectors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolingModel {
-    /// Meaning of the vectors.
+    /// Meaning of the model's vectors.
     pub output: PoolingOutput,
     /// Whether embeddings are divided by their length.
     pub normalizes: bool,
@@ -46,7 +46,7 @@ pub enum LabelActivation {
     Sigmoid,
     /// Probabilities of all labels together.
     Softmax,
-    /// Logits are the scores.
+    /// No activation: logits are the scores.
     Identity,
 }
 

@@ -5,11 +5,11 @@ use axum::response::{IntoResponse, Response};
 use http::header;
 use http_body::Body as _;
 use throng_api::{ApiError, Dialect};
+pub(crate) use throng_fetch::memory_full;
 use throng_http::body::BodyError;
-use throng_http::memory::MemoryFull;
 use throng_http::{ReadError, Refusal, Violation};
 
-use crate::retry_after::retry_after_s;
+use throng_http::retry_after::retry_after_s;
 
 /// Error of a handler, which axum turns into a response.
 #[derive(Debug)]
@@ -46,16 +46,6 @@ pub(crate) fn write_error(response: &mut Response, dialect: &dyn Dialect) {
 /// Response to a request that is refused before it reaches a handler.
 pub(crate) fn reject(error: ApiError) -> Response {
     Rejection(error).into_response()
-}
-
-/// Error for a request without memory.
-pub(crate) fn memory_full(full: MemoryFull) -> ApiError {
-    match full {
-        MemoryFull::Now => {
-            ApiError::overloaded("The server's memory for requests is in use.", retry_after_s())
-        }
-        MemoryFull::Never { limit } => ApiError::request_needs_too_much_memory(limit),
-    }
 }
 
 /// Error for a request whose head the HTTP server refused.

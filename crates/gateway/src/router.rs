@@ -10,6 +10,7 @@ use throng_fleet::replica::{
 use crate::awaited::FleetMembers;
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
+use throng_auth::Tenant;
 use throng_metering::metrics::ModelLabels;
 
 /// The models and their replicas.
@@ -23,7 +24,7 @@ pub(crate) struct Router {
 /// A model and its replicas.
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
-    /// The model.
+    /// The model that the route leads to.
     pub model: Arc<ModelEntry>,
     replicas: Replicas,
 }
@@ -34,6 +35,11 @@ impl Route {
         Self { model, replicas }
     }
 
+    /// Whether the tenant's key permits this model under `name`.
+    pub fn is_permitted(&self, tenant: &Tenant, name: &str) -> bool {
+        tenant.permits(name, &self.model.served.names)
+    }
+
     /// Replicas of the model.
     pub fn replicas(&self) -> &Replicas {
         &self.replicas
@@ -42,7 +48,7 @@ impl Route {
     /// Submits a request to one of the replicas, to the one that it is pinned to, and only in permitted
     /// regions. With several replicas, another one continues when that one refuses or fails. A request that
     /// has begun waits for a worker to come back when none is left; if it `is_last_resort`, without another
-    /// model that may answer, it waits before its first token too.
+    /// model to fall back to, it waits before its first token too.
     ///
     /// # Errors
     /// When no replica admits the request.
@@ -76,7 +82,7 @@ impl Route {
         self.replicas.any().map_or(Ok(()), |replica| replica.check_room())
     }
 
-    /// Counts a request without a replica, which asks for one more.
+    /// Counts a request without a replica, which raises the desired number by one.
     fn note_unserved(&self) {
         if self.status() != Status::Ready {
             self.model.scale.note_unserved();
@@ -159,6 +165,22 @@ impl Router {
             (Some(name), _) => self.find(name),
             (None, [only]) => Ok(only.clone()),
             (None, _) => Err(ApiError::missing_required_parameter("model")),
+        }
+    }
+
+    /// The model named `name`, or the only one when no name is given, if the tenant's key permits it.
+    ///
+    /// # Errors
+    /// Errors of [`Self::find_or_only`]; 403 `permission_denied` when the key does not permit the model. A
+    /// key that is restricted to models does not learn which others exist.
+    pub fn find_permitted(&self, tenant: &Tenant, name: Option<&str>) -> Result<Route, ApiError> {
+        let found = self.find_or_only(name);
+        match (&found, name) {
+            (Ok(route), _) if !route.is_permitted(tenant, name.unwrap_or(route.model.served.id())) => {
+                Err(ApiError::permission_denied())
+            }
+            (Err(_), Some(name)) if !tenant.names(name) => Err(ApiError::permission_denied()),
+            _ => found,
         }
     }
 }

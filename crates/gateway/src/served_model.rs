@@ -44,7 +44,7 @@ pub struct ServedModel {
     pub chat_template: Option<Arc<ChatTemplate>>,
     /// Variables of the chat template that a request does not set.
     pub chat_template_defaults: serde_json::Map<String, serde_json::Value>,
-    /// How the model takes images; `None` if it takes only text.
+    /// Rules by which the model takes images; `None` if it takes only text.
     pub images: Option<Arc<ImageInput>>,
     /// Formats of reasoning and tool calls in answers.
     pub answer_format: Arc<AnswerFormat>,
@@ -81,7 +81,7 @@ impl ServedModel {
 /// A served model with the gateway's state for it.
 #[derive(Debug)]
 pub(crate) struct ModelEntry {
-    /// The model.
+    /// The model as it was added.
     pub served: ServedModel,
     /// Counters of the model.
     pub metrics: ModelMetrics,
@@ -154,8 +154,8 @@ impl ModelEntry {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Notes that a worker has joined. If its fingerprint differs from the last one's, the model gets a new
-    /// instance.
+    /// Notes that a worker has joined. If its fingerprint differs from the last one's, the model becomes a
+    /// new instance.
     pub fn worker_joined(&self, fingerprint: &str) {
         let mut instance = self.instance.lock().unwrap_or_else(PoisonError::into_inner);
         if instance.1.as_deref() != Some(fingerprint) {

@@ -23,11 +23,11 @@ pub struct AdapterDescription {
     pub driver: String,
     /// Kind of the device.
     pub kind: AdapterKind,
-    /// Bytes of its memory; `None` where the driver does not say.
+    /// Bytes of the device's memory; `None` if the driver does not report it.
     pub memory_bytes: Option<u64>,
-    /// Most bytes of a buffer that a kernel reads.
+    /// Maximum bytes of a buffer that a kernel reads.
     pub max_binding_bytes: u64,
-    /// Most bytes of memory that the threads of a workgroup share.
+    /// Maximum bytes of memory that the threads of a workgroup share.
     pub max_shared_bytes: u32,
     /// The reason why Throng's kernels cannot run on it, if they cannot.
     pub lacks: Option<&'static str>,
@@ -40,11 +40,11 @@ pub enum AdapterKind {
     Discrete,
     /// A part of the processor, with its memory.
     Integrated,
-    /// A part of a card that a virtual machine sees.
+    /// A part of a card in a virtual machine.
     Virtual,
     /// The processor itself, by a driver in software.
     Software,
-    /// The driver does not say.
+    /// The driver does not report the kind.
     Unknown,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for AdapterKind {
 /// Share of the memory that the driver reports, in per cent, beyond which allocations fail.
 const MEMORY_SHARE: u8 = 95;
 
-/// The devices of this machine, in the order of the driver. None where there is no driver.
+/// The devices of this machine, in the order of the driver; empty without a driver.
 ///
 /// With `validates`, the driver's validation layer checks all calls, if it is installed.
 pub fn adapters(validates: bool) -> Vec<Adapter> {
@@ -96,7 +96,7 @@ impl Adapter {
         Ok(found.swap_remove(number))
     }
 
-    /// Its description.
+    /// Description of the adapter.
     pub fn describe(&self) -> AdapterDescription {
         let (info, limits) = (self.inner.get_info(), self.inner.limits());
         AdapterDescription {
@@ -120,7 +120,7 @@ impl Adapter {
         }
     }
 
-    /// Bytes of the device's memory; `None` where the driver does not say.
+    /// Bytes of the device's memory; `None` if the driver does not report it.
     pub fn memory_bytes(&self) -> Option<u64> {
         heap_bytes(&self.inner)
     }
@@ -142,8 +142,26 @@ impl Adapter {
         }
     }
 
+    /// Whether kernels may compute with 16-bit floats.
+    pub(crate) fn has_f16(&self) -> bool {
+        self.inner.features().contains(wgpu::Features::SHADER_F16)
+    }
+
     /// Opens the device with the features and limits that kernels need.
     pub(crate) fn open(&self) -> Result<(wgpu::Device, wgpu::Queue), BackendError> {
+        self.open_with(wgpu::Features::IMMEDIATES)
+    }
+
+    /// Opens the device to measure its limits, with 16-bit floats if it has them.
+    pub(crate) fn open_for_limits(&self, has_f16: bool) -> Result<(wgpu::Device, wgpu::Queue), BackendError> {
+        let f16 = if has_f16 { wgpu::Features::SHADER_F16 } else { wgpu::Features::empty() };
+        self.open_with(wgpu::Features::IMMEDIATES | f16)
+    }
+
+    fn open_with(
+        &self,
+        required_features: wgpu::Features,
+    ) -> Result<(wgpu::Device, wgpu::Queue), BackendError> {
         if let Some(lacking) = self.lacks() {
             return Err(BackendError::Unsupported(format!("without {lacking}, which the device lacks")));
         }
@@ -157,7 +175,7 @@ impl Adapter {
         };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("throng"),
-            required_features: wgpu::Features::IMMEDIATES,
+            required_features,
             required_limits,
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()

@@ -19,16 +19,16 @@ pub struct Batch {
     pub(crate) input: BatchInput,
     pub(crate) words: Storage,
     pub(crate) places: Places,
-    /// Changes with each step.
+    /// Number that changes with each step.
     generation: u64,
     derived: RefCell<HashMap<DerivedKey, Derived>>,
 }
 
-/// Where the parts of a batch begin in its buffer, in words.
+/// Offsets of the parts of a batch in its buffer, in words.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Places {
     pub(crate) tokens: u32,
-    /// Span of each token.
+    /// Offset of the span of each token.
     pub(crate) row_spans: u32,
     pub(crate) ends: u32,
     /// First row, number of rows, first position, first block of each span.
@@ -42,7 +42,7 @@ pub(crate) struct Places {
 pub(crate) enum DerivedKey {
     /// Angles of a table of a set of tables.
     Angles(u64, usize),
-    /// Tiles of so many tokens of one span.
+    /// Tiles of this number of tokens of one span.
     Tiles(usize),
     /// Chains of spans of recurrent states.
     Chains,
@@ -67,7 +67,7 @@ impl Batch {
         })
     }
 
-    /// Replaces the input. Operations so far are submitted, so that none of them reads the new one.
+    /// Replaces the input. Operations so far are submitted first, so that none of them reads the new one.
     pub(crate) fn upload(&mut self, input: &BatchInput, recorder: &mut Recorder) -> Result<(), BackendError> {
         recorder.submit();
         self.input.copy_from(input);
@@ -100,7 +100,7 @@ impl Batch {
         Ok(())
     }
 
-    /// A table of this step, made when it is first asked for, and the number of its items.
+    /// A table of this step, made at its first use, and the number of its items.
     pub(crate) fn derive(
         &self,
         key: DerivedKey,

@@ -9,7 +9,7 @@ use throng_model::kv_cache::KvShape;
 use crate::device::Storage;
 use crate::kernel::PanelLayout;
 
-/// Activations, `[rows, cols]` of f32, and the copy of them that the host has asked for.
+/// Activations, `[rows, cols]` of f32, and the copy that the host has requested.
 #[derive(Debug)]
 pub struct Buffer {
     pub(crate) storage: Storage,
@@ -19,9 +19,9 @@ pub struct Buffer {
     pub(crate) on_host: Vec<f32>,
 }
 
-/// A row of f32 weights.
+/// A row of f32 weights, and the same on the host where that computes experts; else nothing.
 #[derive(Debug)]
-pub struct Vector(pub(crate) Storage);
+pub struct Vector(pub(crate) Storage, pub(crate) Vec<f32>);
 
 /// Rotary embeddings, whose angles are computed for the positions of each step.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct KvLayer {
 }
 
 impl KvLayer {
-    /// Words of the keys of a block; its values take as many.
+    /// Number of words of the keys of a block; its values take the same number.
     pub(crate) fn block_words(&self) -> usize {
         self.layout.panel_words() * self.n_heads
     }
@@ -64,12 +64,12 @@ pub(crate) fn panel_layout(shape: &KvShape) -> PanelLayout {
     PanelLayout { dtype: shape.dtype.into(), dim4: shape.head_dim.div_ceil(4) as u32 }
 }
 
-/// Bytes of the keys of a block in a layer; its values take as many.
+/// Bytes of the keys of a block in a layer; its values take the same number.
 pub(crate) fn layer_block_bytes(shape: &KvShape) -> usize {
     panel_layout(shape).panel_words().saturating_mul(shape.n_kv_heads).saturating_mul(4)
 }
 
-/// Divides copies that come one after the other into rounds of copies that may come at once.
+/// Divides copies that depend on each other's order into rounds of copies that may be made at once.
 pub(crate) fn rounds(copies: &[BlockCopy]) -> Vec<Vec<BlockCopy>> {
     let (mut rounds, mut round) = (Vec::new(), Vec::new());
     let (mut read, mut written) = (HashSet::new(), HashSet::new());

@@ -1,4 +1,4 @@
-//! Small computations that show whether a device works, and how fast it is. Does not know models.
+//! Small computations that check whether a device works, and measure it. Does not know models.
 
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ pub fn compute_check(adapter: &Adapter) -> Result<(), BackendError> {
 
 /// Rows and columns of the matrices that are measured.
 const SIZE: usize = 4096;
-/// Products in a row: the matrices together exceed the processor's caches.
+/// Number of products in a row: the matrices together exceed the processor's caches.
 const N_MATRICES: usize = 4;
 const N_ROUNDS: usize = 3;
 

@@ -24,8 +24,12 @@ pub struct Device {
     fault: Arc<Fault>,
     /// Bytes of all buffers.
     used_bytes: AtomicU64,
-    /// Buffers that may still be made, in tests of full memory.
+    /// Bytes that were copied to the host.
+    downloaded_bytes: AtomicU64,
+    /// Number of buffers that may still be created, in tests of full memory.
     n_left: AtomicU64,
+    /// Bytes that all buffers may take, in the same tests.
+    most_bytes: AtomicU64,
     /// Edits the source of a kernel, in tests.
     edit: Option<Box<Edit>>,
 }
@@ -59,7 +63,7 @@ impl Fault {
     }
 }
 
-/// A buffer of the device. Dropping it frees its memory once nothing uses it.
+/// A buffer of the device. Its memory is freed once it is dropped and no operation uses it.
 pub(crate) struct Storage {
     pub(crate) id: u64,
     pub(crate) buffer: wgpu::Buffer,
@@ -93,7 +97,7 @@ impl Device {
     /// Opens a device.
     ///
     /// # Errors
-    /// When the driver refuses, or the device lacks something that every kernel needs.
+    /// When the driver refuses, or the device lacks a feature that every kernel needs.
     pub fn open(adapter: &Adapter) -> Result<Arc<Self>, BackendError> {
         Self::open_edited(adapter, None)
     }
@@ -133,7 +137,9 @@ impl Device {
             bindings: Mutex::default(),
             fault,
             used_bytes: AtomicU64::new(0),
+            downloaded_bytes: AtomicU64::new(0),
             n_left: AtomicU64::new(u64::MAX),
+            most_bytes: AtomicU64::new(u64::MAX),
             edit,
         }))
     }
@@ -143,16 +149,38 @@ impl Device {
         &self.description
     }
 
-    /// Bytes of its memory that no buffer takes; `None` where the driver does not say how large it is.
+    /// Bytes of the device's memory that no buffer takes; `None` if the driver does not report its size.
     pub fn available_bytes(&self) -> Option<u64> {
         let used = self.used_bytes.load(Ordering::Relaxed);
         Some(self.description.memory_bytes?.saturating_sub(used))
     }
 
-    /// Refuses memory after so many more buffers.
+    /// Bytes that were copied to the host so far.
+    pub fn downloaded_bytes(&self) -> u64 {
+        self.downloaded_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a copy to the host.
+    pub(crate) fn note_download(&self, n_bytes: usize) {
+        self.downloaded_bytes.fetch_add(n_bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Refuses memory after this number of further buffers.
     #[doc(hidden)]
     pub fn refuse_memory_after(&self, n_buffers: u64) {
         self.n_left.store(n_buffers, Ordering::Relaxed);
+    }
+
+    /// Refuses memory beyond this number of bytes of all buffers.
+    #[doc(hidden)]
+    pub fn refuse_memory_beyond(&self, n_bytes: u64) {
+        self.most_bytes.store(n_bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of all buffers.
+    #[doc(hidden)]
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
     }
 
     /// Closes the device, as if it had been lost.
@@ -164,7 +192,7 @@ impl Device {
     /// The first fault of the device, if there was one. A device with a fault is not used again.
     ///
     /// # Errors
-    /// The fault.
+    /// The device's fault, if it has failed.
     pub fn check(&self) -> Result<(), BackendError> {
         lock(&self.fault.0).as_ref().map_or(Ok(()), |fault| Err(fault.clone()))
     }
@@ -201,7 +229,9 @@ impl Device {
     ) -> Result<Storage, BackendError> {
         self.check()?;
         let take = |left: u64| left.checked_sub(1);
-        if self.n_left.try_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+        let is_beyond =
+            self.used_bytes().saturating_add(n_bytes as u64) > self.most_bytes.load(Ordering::Relaxed);
+        if is_beyond || self.n_left.try_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
             return Err(BackendError::OutOfMemory { what, n_bytes });
         }
         let out_of_memory = self.inner.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
@@ -232,7 +262,7 @@ impl Device {
         Ok(storage)
     }
 
-    /// A buffer like [`Self::storage`], or the smallest one where memory does not suffice: the fault is noted
+    /// A buffer as by [`Self::storage`], or the smallest one if memory does not suffice: the fault is noted
     /// and reported where operations report theirs.
     pub(crate) fn storage_or_empty(self: &Arc<Self>, what: &'static str, n_bytes: usize) -> Storage {
         self.storage(what, n_bytes).unwrap_or_else(|error| {
@@ -249,7 +279,7 @@ impl Device {
         })
     }
 
-    /// A number that nothing else on the device has.
+    /// An id that is unique on the device.
     pub(crate) fn new_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -265,7 +295,7 @@ impl Device {
         let _ = self.inner.poll(wgpu::PollType::wait_indefinitely());
     }
 
-    /// A kernel, compiled when it is first asked for.
+    /// A kernel, compiled at its first use.
     pub(crate) fn kernel(&self, kernel: Kernel) -> Arc<Compiled> {
         let mut kernels = lock(&self.kernels);
         if let Some(compiled) = kernels.get(&kernel) {

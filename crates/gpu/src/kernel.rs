@@ -4,6 +4,16 @@ use throng_model::shapes::KvDtype;
 
 use crate::template::{Values, fill};
 
+/// Number of candidates for a token of a row: more than this number of tokens is never listed.
+pub(crate) const N_CANDIDATES: usize = 64;
+/// Number of logits that a workgroup sorts.
+const CHUNK: usize = 1024;
+
+/// Number of chunks of a row, or of the candidates that are left of it.
+pub(crate) fn n_chunks(n: usize) -> usize {
+    n.div_ceil(CHUNK)
+}
+
 /// Layout of weights on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(non_camel_case_types, reason = "the names are those of the formats")]
@@ -21,9 +31,9 @@ pub(crate) enum WeightLayout {
     Q5_0,
     /// Fifth bits and nibbles, then pairs of scale and min.
     Q5_1,
-    /// Superblocks as stored.
+    /// Superblocks as the file stores them.
     Q4_K,
-    /// Superblocks as stored.
+    /// Superblocks as the file stores them.
     Q5_K,
     /// Codes and scales of superblocks, then their f16 scales.
     Q6_K,
@@ -54,7 +64,7 @@ impl WeightLayout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PanelLayout {
     pub(crate) dtype: KvDtypeKey,
-    /// Elements of a head, in fours.
+    /// Number of elements of a head, in fours.
     pub(crate) dim4: u32,
 }
 
@@ -80,7 +90,7 @@ impl From<KvDtype> for KvDtypeKey {
 }
 
 impl PanelLayout {
-    /// Words of a panel: the keys or the values of a block and a head.
+    /// Number of words of a panel: the keys or the values of a block and a head.
     pub(crate) fn panel_words(self) -> usize {
         let dim4 = self.dim4 as usize;
         match self.dtype {
@@ -109,17 +119,17 @@ pub(crate) enum ElementOp {
     Scale,
 }
 
-/// A kernel.
+/// A kernel, with the parameters by which it is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kernel {
     Embed(WeightLayout),
-    /// Products of few rows: of so many at a time.
+    /// Products of few rows, this many at a time.
     Few {
         weights: WeightLayout,
         n_tokens: u32,
         in_vectors: bool,
     },
-    /// Products of many rows: of sixteen times so many at a time.
+    /// Products of many rows, sixteen times this number at a time.
     Many {
         weights: WeightLayout,
         n_tokens: u32,
@@ -143,7 +153,7 @@ pub(crate) enum Kernel {
         layout: PanelLayout,
         is_key: bool,
     },
-    /// Attention, of one split a workgroup where those are joined later.
+    /// Attention, with one split a workgroup if splits are joined later.
     Attend {
         layout: PanelLayout,
         n_queries: u32,
@@ -185,6 +195,14 @@ pub(crate) enum Kernel {
         is_delta: bool,
     },
     GatedNorm,
+    /// The first of the largest logits of each row.
+    Largest,
+    /// The first candidates of each chunk of a row: of its logits, or of the candidates of the pass before.
+    Candidates {
+        is_first: bool,
+    },
+    /// Logits at some places.
+    Gather,
 }
 
 fn include(name: &str) -> &'static str {
@@ -192,6 +210,7 @@ fn include(name: &str) -> &'static str {
         "math" => include_str!("shaders/math.wgsl"),
         "weights" => include_str!("shaders/products/weights.wgsl"),
         "params" => include_str!("shaders/products/params.wgsl"),
+        "keys" => include_str!("shaders/sampling/keys.wgsl"),
         "kv" => include_str!("shaders/attention/kv.wgsl"),
         _ => panic!("no part of a kernel is named {name}"),
     }
@@ -223,13 +242,17 @@ impl Kernel {
             Self::Conv { .. } => "conv",
             Self::Scan { .. } => "scan",
             Self::GatedNorm => "gated_norm",
+            Self::Largest => "largest",
+            Self::Candidates { .. } => "candidates",
+            Self::Gather => "gather",
         }
     }
 
-    /// Access to its buffers: a letter each, `r` for those that are only read.
+    /// Access to the kernel's buffers: a letter each, `r` for read-only ones.
     pub(crate) fn access(self) -> &'static str {
         match self {
             Self::Embed(_) | Self::Store { .. } | Self::Combine | Self::Join { .. } => "rrw",
+            Self::Largest | Self::Gather | Self::Candidates { is_first: true } => "rrw",
             Self::Few { .. } | Self::Many { .. } | Self::Route { .. } | Self::LowRank { shrinks: true } => {
                 "rrrw"
             }
@@ -241,7 +264,7 @@ impl Kernel {
             Self::Routed { .. } => "rrrwr",
             Self::Norm { in_place: true } => "wrr",
             Self::Norm { in_place: false } => "rrrw",
-            Self::Glu | Self::Copy { chosen: false } => "rw",
+            Self::Glu | Self::Copy { chosen: false } | Self::Candidates { is_first: false } => "rw",
             Self::Element(ElementOp::Scale) => "w",
             Self::Element(_) | Self::Rope | Self::CopyBlocks => "wr",
             Self::Copy { chosen: true } => "rwr",
@@ -274,6 +297,9 @@ impl Kernel {
             Self::Conv { .. } => include_str!("shaders/recurrent/conv.wgsl"),
             Self::Scan { .. } => include_str!("shaders/recurrent/scan.wgsl"),
             Self::GatedNorm => include_str!("shaders/recurrent/gated_norm.wgsl"),
+            Self::Largest => include_str!("shaders/sampling/largest.wgsl"),
+            Self::Candidates { .. } => include_str!("shaders/sampling/candidates.wgsl"),
+            Self::Gather => include_str!("shaders/sampling/gather.wgsl"),
         }
     }
 
@@ -337,7 +363,13 @@ impl Kernel {
             Self::LowRank { shrinks } => flags.extend(shrinks.then_some("SHRINK")),
             Self::Conv { is_short } => flags.extend(is_short.then_some("SHORT")),
             Self::Scan { is_delta } => flags.extend(is_delta.then_some("DELTA")),
+            Self::Candidates { is_first } => {
+                flags.extend(is_first.then_some("FIRST"));
+                let constants = [("CHUNK", CHUNK as u32), ("CANDIDATES", N_CANDIDATES as u32)];
+                values.constants.extend(constants);
+            }
             Self::Glu | Self::Rope | Self::CopyBlocks | Self::Combine | Self::GatedNorm => {}
+            Self::Largest | Self::Gather => {}
         }
         values
     }

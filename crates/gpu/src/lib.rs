@@ -1,6 +1,6 @@
 //! The operations of a decoder on GPUs, through Vulkan and Metal. Kernels are written in WGSL and compiled by
-//! the driver when they are first needed; the driver is found at run time. Does not know architectures,
-//! requests and files.
+//! the driver at their first use; the driver is found at run time. Does not know architectures, requests and
+//! files.
 //!
 //! Batch invariance holds by construction: each element of a result is computed by one order of operations,
 //! which depends on shapes and positions only. Kernels for few and for many rows have the same order.
@@ -10,6 +10,8 @@ mod buffers;
 mod check;
 mod device;
 mod kernel;
+mod layers;
+mod limits;
 mod memory;
 mod model;
 mod ops;
@@ -23,13 +25,15 @@ use std::sync::Arc;
 
 use throng_kernels::threads::ThreadPool;
 use throng_model::backend::host::{HostThreads, OneThread};
-use throng_model::backend::{Backend, BackendError, Capability};
+use throng_model::backend::{Backend, BackendError, Capability, SampledRows, SamplingRow, Ticket};
 
 pub use adapters::{Adapter, AdapterDescription, AdapterKind, adapters};
 pub use batch::Batch;
 pub use buffers::{Buffer, KvCache, RopeTables, Vector};
 pub use check::{compute_check, product_seconds};
 pub use device::Device;
+pub use layers::GpuLayers;
+pub use limits::{DeviceLimits, device_limits};
 pub use model::GpuModel;
 pub use ops::experts::Experts;
 pub use ops::low_rank::LowRank;
@@ -37,17 +41,22 @@ pub use ops::recurrent::States;
 pub use weights::Matrix;
 
 use device::Storage;
+use ops::host_experts::HostExperts;
+use ops::sampling::Sampling;
 use recorder::Recorder;
 
-/// A backend on a device. Operations are recorded, and submitted together when a result is asked for.
+/// A backend on a device. Operations are recorded, and submitted together when a result is needed.
 pub struct GpuBackend {
     device: Arc<Device>,
     recorder: Recorder,
-    /// Where the host reads results.
+    /// Buffer from which the host reads results.
     staging: Option<Storage>,
-    /// Stands for buffers that an operation does not have.
+    /// Buffer that is bound in place of those that an operation does not have.
     nothing: Storage,
     scratch: ops::Scratch,
+    sampling: Sampling,
+    /// The processor's part, if it computes experts.
+    host_experts: Option<HostExperts>,
     /// Threads of the host that choose tokens and quantize weights.
     threads: Option<Arc<ThreadPool>>,
 }
@@ -70,6 +79,8 @@ impl GpuBackend {
             staging: None,
             nothing: device.storage("nothing", 16)?,
             scratch: ops::Scratch::default(),
+            sampling: Sampling::default(),
+            host_experts: None,
             threads: None,
         })
     }
@@ -80,7 +91,14 @@ impl GpuBackend {
         Self { threads: Some(threads), ..self }
     }
 
-    /// The device.
+    /// Keeps the matrices of experts on the processor, which computes them on these threads. All backends
+    /// with the same weights must.
+    #[must_use]
+    pub fn with_host_experts(self, threads: &Arc<ThreadPool>) -> Self {
+        Self { host_experts: Some(HostExperts::new(threads)), ..self }
+    }
+
+    /// The device that runs the kernels.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -89,7 +107,7 @@ impl GpuBackend {
         self.device.check()
     }
 
-    /// Keeps the fault of an operation until a result is asked for.
+    /// Keeps the fault of an operation until a result is requested.
     fn note(&self, result: Result<(), BackendError>) {
         if let Err(error) = result {
             self.device.note(error);
@@ -100,6 +118,19 @@ impl GpuBackend {
 impl Backend for GpuBackend {
     fn has(&self, _: Capability) -> bool {
         true
+    }
+
+    fn samples(&self, row: &SamplingRow<'_>) -> bool {
+        Self::samples_row(row)
+    }
+
+    fn sample(&mut self, logits: &mut Buffer, rows: &mut dyn Iterator<Item = SamplingRow<'_>>) {
+        self.sample_rows(logits, rows);
+    }
+
+    fn collect(&mut self, _: Ticket, sampled: &mut SampledRows) -> Result<(), BackendError> {
+        self.sampling.chosen.drain(..).for_each(|token| sampled.push_token(token));
+        self.check()
     }
 
     fn host_threads(&self) -> &dyn HostThreads {

@@ -18,7 +18,8 @@ use crate::batch::Batch;
 use crate::buffers::{Buffer, KvCache, KvLayer, RopeTables, Vector, layer_block_bytes, panel_layout, rounds};
 use crate::device::Storage;
 use crate::kernel::Kernel;
-use crate::ops::experts::Experts;
+use crate::ops::experts::{DeviceExperts, Experts};
+use crate::ops::host_experts::host_experts;
 use crate::ops::low_rank::LowRank;
 use crate::recorder::linear_groups;
 use crate::weights::Matrix;
@@ -51,16 +52,23 @@ impl DeviceMemory for GpuBackend {
         x.n_rows = n_rows;
     }
 
-    fn matrix(&self, _: MatrixRole, parts: &[TensorView<'_>]) -> Result<Matrix, BackendError> {
-        Matrix::new(&self.device, parts)
+    fn matrix(&self, role: MatrixRole, parts: &[TensorView<'_>]) -> Result<Matrix, BackendError> {
+        match &self.host_experts {
+            Some(host) if role == MatrixRole::Expert => host.cpu.matrix(role, parts).map(Matrix::on_host),
+            _ => Matrix::new(&self.device, parts),
+        }
     }
 
     fn experts(&self, experts: Vec<Expert<Self>>) -> Result<Experts, BackendError> {
-        Experts::new(&self.device, experts)
+        if self.host_experts.is_some() {
+            return host_experts(experts).map(Experts::Host);
+        }
+        DeviceExperts::new(&self.device, experts).map(Experts::Device)
     }
 
     fn vector(&self, values: &[f32]) -> Result<Vector, BackendError> {
-        Ok(Vector(self.device.storage_of("vectors", bytemuck::cast_slice(values))?))
+        let on_host = if self.host_experts.is_some() { values.to_vec() } else { Vec::new() };
+        Ok(Vector(self.device.storage_of("vectors", bytemuck::cast_slice(values))?, on_host))
     }
 
     fn low_rank(&self, cols: usize, parts: &[LowRankPart<'_>], _: Format) -> Result<LowRank, BackendError> {
@@ -149,6 +157,25 @@ impl DeviceMemory for GpuBackend {
         let n = x.n_rows * x.cols;
         x.on_host.resize(n, 0.0);
         self.read(&[(&x.storage, 0..n * 4)], bytemuck::cast_slice_mut(&mut x.on_host))?;
+        Ok(&mut x.on_host)
+    }
+
+    fn download_unknown<'a>(
+        &mut self,
+        x: &'a mut Buffer,
+        known: &[bool],
+    ) -> Result<&'a mut [f32], BackendError> {
+        assert_eq!(known.len(), x.n_rows, "a mark for each row");
+        let row = |row_idx: usize| row_idx * x.cols * 4..(row_idx + 1) * x.cols * 4;
+        let unknown: Vec<usize> = (0..x.n_rows).filter(|&row_idx| !known[row_idx]).collect();
+        let ranges: Vec<_> = unknown.iter().map(|&row_idx| (&x.storage, row(row_idx))).collect();
+        x.on_host.resize(x.n_rows * x.cols, 0.0);
+        let read = &mut x.on_host[..unknown.len() * x.cols];
+        self.read(&ranges, bytemuck::cast_slice_mut(read))?;
+        // From the last row on, as no row is read before the place where it belongs.
+        for (i, &row_idx) in unknown.iter().enumerate().rev().filter(|&(i, &row_idx)| i != row_idx) {
+            x.on_host.copy_within(i * x.cols..(i + 1) * x.cols, row_idx * x.cols);
+        }
         Ok(&mut x.on_host)
     }
 }

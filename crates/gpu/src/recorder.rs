@@ -1,5 +1,4 @@
-//! The operations since the last submission, in the order in which they were asked for. Does not know what
-//! they compute.
+//! The operations since the last submission, in order. Does not know their purpose.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ pub(crate) struct Recorder {
     encoder: Option<wgpu::CommandEncoder>,
 }
 
-/// Most workgroups along an axis.
+/// Maximum number of workgroups along an axis.
 const MAX_GROUPS: u32 = 65535;
 
 /// Workgroups along two axes, at least `n`: a kernel numbers them `x + y * n_x`.
@@ -70,7 +69,7 @@ impl Recorder {
         }
     }
 
-    /// Submits what was recorded, without waiting.
+    /// Submits the recorded operations, without waiting.
     pub(crate) fn submit(&mut self) {
         self.pass = None;
         if let Some(encoder) = self.encoder.take() {
@@ -105,6 +104,7 @@ impl Recorder {
         if at == 0 {
             return Ok(());
         }
+        self.device.note_download(at);
         let slice = staging.buffer.slice(..at as u64);
         let (sender, receiver) = channel();
         slice.map_async(wgpu::MapMode::Read, move |result| {

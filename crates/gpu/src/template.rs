@@ -6,7 +6,7 @@
 
 /// The values that a source is filled with.
 pub(crate) struct Values {
-    /// Constants, which the source has by name besides.
+    /// Constants that the source also uses by name.
     pub(crate) constants: Vec<(&'static str, u32)>,
     /// Names for which conditions hold.
     pub(crate) flags: Vec<&'static str>,

@@ -21,7 +21,7 @@ pub const QUEUE_BYTES: usize = 8 << 10;
 /// Sender of the queue.
 #[derive(Debug)]
 pub struct ByteSender {
-    /// Queue of bytes. Allocates nothing while it is empty, as it usually is.
+    /// Queue of bytes. Does not allocate while it is empty, as it usually is.
     frames: mpsc::UnboundedSender<Queued>,
     reader: Arc<Reader>,
     memory: Arc<MemoryBudget>,
@@ -67,7 +67,7 @@ impl ByteSender {
     /// Queues bytes, waiting for room.
     ///
     /// # Errors
-    /// [`Unread`] once the reader has been dropped, or has taken nothing for `limit`.
+    /// [`Unread`] once the reader has been dropped, or has read no bytes for `limit`.
     pub async fn send(&self, mut bytes: Bytes, limit: Duration) -> Result<(), Unread> {
         while !bytes.is_empty() {
             let bytes = bytes.split_to(bytes.len().min(QUEUE_BYTES / 2));

@@ -10,6 +10,7 @@ mod exchange;
 pub mod memory;
 mod phase;
 mod refusal;
+pub mod retry_after;
 mod server;
 pub mod tls_roots;
 pub mod websocket;

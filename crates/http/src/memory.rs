@@ -23,7 +23,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts.
+    /// All purposes of held bytes.
     pub const ALL: [Self; 4] = [Self::Bodies, Self::Prompts, Self::Answers, Self::Sockets];
 
     /// The value of the metric's label.
@@ -48,7 +48,7 @@ pub struct MemoryBudget {
 /// Reason why bytes cannot be reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryFull {
-    /// Other requests hold too much at present.
+    /// Other requests hold too much memory at present.
     Now,
     /// The reservation exceeds the limit even on an idle server.
     Never {
@@ -155,8 +155,8 @@ impl Reservation {
         self.set(n_bytes)
     }
 
-    /// Adds bytes even beyond the limit: for bytes with a limit of their own, and for work that must not be
-    /// refused any more.
+    /// Adds bytes even beyond the limit: for bytes with a limit of their own, and for work that may no longer
+    /// be refused.
     pub fn add_always(&mut self, more: usize) {
         self.budget.add(self.part, more, usize::MAX);
         self.n_bytes += more;

@@ -12,7 +12,7 @@ use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use indicatif::ProgressBar;
 
-use super::files::{INDEX_FILE, Wanted, choose, is_plain_path};
+use super::files::{INDEX_FILE, MODULES_FILE, Wanted, choose, is_plain_path, module_files};
 use super::{HubError, HubId, HubSettings, Watch};
 
 /// Maximum number of resumed transfers of a file; the delay before each is `RESUME_DELAY` times its number.
@@ -37,10 +37,13 @@ pub(super) fn fetch<'a>(
         Wanted::Folder(files) => {
             for file in &files {
                 let path = snapshot.get(file)?;
-                if file == INDEX_FILE {
-                    for shard in shards(&id.repository, &path)? {
-                        snapshot.get(&shard)?;
-                    }
+                let further = match file.as_str() {
+                    INDEX_FILE => shards(&id.repository, &path)?,
+                    MODULES_FILE => snapshot.modules(&path)?,
+                    _ => Vec::new(),
+                };
+                for file in further {
+                    snapshot.get(&file)?;
                 }
             }
             snapshot.folder.clone()
@@ -82,7 +85,7 @@ struct Snapshot<'a> {
 enum Source {
     /// The hub answers; missing files are fetched.
     Hub(Box<HubSource>),
-    /// Only the cache is available, for this reason.
+    /// Only the cache is available, with the reason.
     Cache { reason: String },
 }
 
@@ -166,6 +169,12 @@ impl<'a> Snapshot<'a> {
         let mut files = Vec::new();
         list(&folder, "", &mut files).map_err(|source| HubError::Io { path: folder.clone(), source })?;
         Ok(Self { id, settings, folder, files, source: Source::Cache { reason }, watch: None })
+    }
+
+    /// The files in the folders that a list of modules names.
+    fn modules(&self, list: &Path) -> Result<Vec<String>, HubError> {
+        let json = fs::read(list).map_err(|source| HubError::Io { path: list.to_owned(), source })?;
+        Ok(module_files(&json).into_iter().filter(|file| self.files.contains(file)).collect())
     }
 
     /// The path of `file` in the cache; fetches the file if it is missing.

@@ -3,7 +3,7 @@
 use super::HubError;
 
 /// Files to read besides safetensors weights, if the repository has them.
-pub(crate) const COMPANIONS: [&str; 8] = [
+pub(crate) const COMPANIONS: [&str; 16] = [
     "config.json",
     "hf_quant_config.json",
     "generation_config.json",
@@ -12,12 +12,32 @@ pub(crate) const COMPANIONS: [&str; 8] = [
     "special_tokens_map.json",
     "chat_template.jinja",
     "chat_template.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    MODULES_FILE,
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "tekken.json",
+    "tiktoken.model",
+    "tokenizer.model",
 ];
+/// Vocabulary files that a `tokenizer.json` makes needless, at the end of [`COMPANIONS`].
+const N_ORIGINAL_VOCABULARIES: usize = 3;
+/// List of the modules of an encoder, as sentence-transformers saves it.
+pub(crate) const MODULES_FILE: &str = "modules.json";
+/// Files of a module's folder.
+const MODULE_FILES: [&str; 2] = ["config.json", SINGLE_FILE];
+/// Maximum number of modules whose folders are fetched.
+const MAX_MODULES: usize = 16;
 /// The folder of named chat templates (`tool_use.jinja`, `rag.jinja`).
 const TEMPLATES_FOLDER: &str = "additional_chat_templates/";
+/// Files of an adapter, as PEFT saves them.
+const ADAPTER: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
 pub(crate) const SINGLE_FILE: &str = "model.safetensors";
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
+/// Format of the GGUF file that is taken of several if none is named, as llama.cpp and Ollama take it.
+const USUAL_FORMAT: &str = "Q4_K_M";
 /// Tag of a model without a format in other programs.
 const LATEST: &str = "latest";
 
@@ -26,37 +46,84 @@ const LATEST: &str = "latest";
 pub(crate) enum Wanted {
     /// Files of a folder, plus the shards in the index among them.
     Folder(Vec<String>),
-    /// A GGUF file, or all parts of a split one in order.
+    /// A GGUF file, or all parts of a split one in order; then the encoder of its images, if there is one.
     Gguf(Vec<String>),
 }
 
 /// Chooses from the `files` of `repository`: the GGUF file with the given name or format (`Q4_K_M`), else
-/// safetensors, else the only GGUF file.
+/// safetensors, else the only GGUF file, else that in [`USUAL_FORMAT`].
 pub(crate) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> Result<Wanted, HubError> {
     let repository = repository.to_owned();
     let has = |name: &str| files.iter().any(|file| file == name);
     if let Some(file) = file.filter(|file| *file != LATEST) {
         if has(file) && file.ends_with(".gguf") {
-            return Ok(Wanted::Gguf(parts(file, files)));
+            return Ok(Wanted::Gguf(with_encoder(file, files)));
         }
         return match of_format(file, files).as_slice() {
             [] => Err(HubError::NoSuchFile { repository, file: file.to_owned(), files: first_parts(files) }),
-            [only] => Ok(Wanted::Gguf(parts(only, files))),
+            [only] => Ok(Wanted::Gguf(with_encoder(only, files))),
             several => Err(HubError::ChooseFile { repository, files: several.to_vec() }),
         };
     }
     let weights = [INDEX_FILE, SINGLE_FILE].into_iter().find(|name| has(name));
     if let Some(weights) = weights {
-        let companions = COMPANIONS.into_iter().filter(|name| has(name));
+        let n_needless = if has("tokenizer.json") { N_ORIGINAL_VOCABULARIES } else { 0 };
+        let companions = COMPANIONS[..COMPANIONS.len() - n_needless].iter().copied().filter(|name| has(name));
         let templates = files.iter().map(String::as_str).filter(|file| is_named_template(file));
         return Ok(Wanted::Folder(companions.chain(templates).chain([weights]).map(str::to_owned).collect()));
     }
     let ggufs = first_parts(files);
     match ggufs.as_slice() {
+        [] if ADAPTER.into_iter().all(has) => Ok(Wanted::Folder(ADAPTER.map(str::to_owned).to_vec())),
         [] => Err(HubError::NoWeights { repository }),
-        [only] => Ok(Wanted::Gguf(parts(only, files))),
-        _ => Err(HubError::ChooseFile { repository, files: ggufs }),
+        [only] => Ok(Wanted::Gguf(with_encoder(only, files))),
+        several => match of_format(USUAL_FORMAT, files).as_slice() {
+            [usual] => {
+                let n = several.len();
+                tracing::info!("{usual} is taken of {n} GGUF files; {repository}:FORMAT names another one");
+                Ok(Wanted::Gguf(with_encoder(usual, files)))
+            }
+            _ => Err(HubError::ChooseFile { repository, files: ggufs }),
+        },
     }
+}
+
+/// Paths of the files that the modules in a `modules.json` may have in folders of their own. A list that
+/// cannot be read has none: loading the model reports it.
+pub(crate) fn module_files(modules: &[u8]) -> Vec<String> {
+    let modules: Vec<serde_json::Value> = serde_json::from_slice(modules).unwrap_or_default();
+    let paths = modules.iter().take(MAX_MODULES).filter_map(|module| module.get("path")?.as_str());
+    let folders = paths.map(|path| path.trim_end_matches('/')).filter(|path| is_plain_path(path));
+    folders.flat_map(|folder| MODULE_FILES.map(|file| format!("{folder}/{file}"))).collect()
+}
+
+/// The parts of a model, and the encoder of images in its folder.
+fn with_encoder(file: &str, files: &[String]) -> Vec<String> {
+    let mut wanted = parts(file, files);
+    wanted.extend(encoder_beside(file, files));
+    wanted
+}
+
+/// The encoder of images (`mmproj`) in the folder of a model: of several the one of 16 bits, which takes half
+/// the bytes of F32 without a loss that can be seen.
+fn encoder_beside(model: &str, files: &[String]) -> Option<String> {
+    let split = |file: &str| {
+        file.rsplit_once('/').map_or((String::new(), file.to_lowercase()), |(folder, name)| {
+            (folder.to_owned(), name.to_lowercase())
+        })
+    };
+    let (model_folder, _) = split(model);
+    let rank = |file: &&String| {
+        let (_, name) = split(file);
+        ["bf16", "f16", "q8_0"].iter().position(|format| name.contains(format)).unwrap_or(3)
+    };
+    let is_encoder = |file: &&String| {
+        let (folder, name) = split(file);
+        folder == model_folder && name.ends_with(".gguf") && name.contains("mmproj")
+    };
+    let mut encoders: Vec<&String> = files.iter().filter(is_encoder).collect();
+    encoders.sort_unstable();
+    encoders.into_iter().min_by_key(rank).cloned()
 }
 
 /// The GGUF files with a format in their name (of a split one, the first part): those that end with the
@@ -105,7 +172,7 @@ fn first_parts(files: &[String]) -> Vec<String> {
     let is_model = |file: &String| {
         let name = file.rsplit('/').next().unwrap_or(file);
         // Image encoders and importance matrices are GGUF files too, but not models.
-        name.ends_with(".gguf") && !name.starts_with("mmproj") && !name.contains("imatrix")
+        name.ends_with(".gguf") && !name.to_lowercase().contains("mmproj") && !name.contains("imatrix")
     };
     let mut ggufs: Vec<_> = files.iter().filter(|f| is_model(f) && is_first(f)).cloned().collect();
     ggufs.sort_unstable();
@@ -150,6 +217,7 @@ mod tests {
             "model.safetensors",
             "pytorch_model.bin",
             "tokenizer.json",
+            "tokenizer.model",
             "onnx/model.onnx",
             "original/consolidated.safetensors",
         ]);
@@ -161,6 +229,8 @@ mod tests {
             "model.safetensors",
         ];
         assert_eq!(wanted, Wanted::Folder(owned(&expected)));
+        let original = ["config.json", "tiktoken.model", "model.safetensors"];
+        assert_eq!(choose("o/n", None, &owned(&original)).unwrap(), Wanted::Folder(owned(&original)));
         assert!(matches!(
             choose("o/n", None, &owned(&["config.json", "pytorch_model.bin"])),
             Err(HubError::NoWeights { .. })
@@ -187,9 +257,27 @@ mod tests {
     }
 
     #[test]
+    fn an_adapter_has_two_files() {
+        let files =
+            owned(&["README.md", "adapter_config.json", "adapter_model.safetensors", "tokenizer.json"]);
+        assert_eq!(choose("o/n", None, &files).unwrap(), Wanted::Folder(owned(&ADAPTER)));
+        assert!(matches!(choose("o/n", None, &files[..2]), Err(HubError::NoWeights { .. })));
+    }
+
+    #[test]
+    fn the_usual_format_needs_no_name() {
+        let files = owned(&["m-Q8_0.gguf", "m-Q4_K_M.gguf", "m-Q4_K_S.gguf", "m-UD-Q4_K_XL.gguf"]);
+        for tag in [None, Some("latest")] {
+            assert_eq!(choose("o/n", tag, &files).unwrap(), Wanted::Gguf(owned(&["m-Q4_K_M.gguf"])));
+        }
+        let two = owned(&["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"]);
+        assert!(matches!(choose("o/n", None, &two), Err(HubError::ChooseFile { .. })));
+    }
+
+    #[test]
     fn a_format_names_a_file() {
         let files = owned(&[
-            "mmproj-model-Q4_K_M.gguf",
+            "encoder/mmproj-model-Q4_K_M.gguf",
             "imatrix.gguf",
             "m-Q4_K_M.gguf",
             "m-Q4_K_S.gguf",
@@ -224,7 +312,35 @@ mod tests {
         assert!(matches!(choose("o/n", Some("Q4_0"), &two), Err(HubError::ChooseFile { .. })));
         assert!(matches!(choose("o/n", Some("latest"), &two), Err(HubError::ChooseFile { .. })));
         let one = owned(&["a-Q4_0.gguf", "mmproj-a.gguf"]);
-        assert_eq!(choose("o/n", None, &one).unwrap(), Wanted::Gguf(owned(&["a-Q4_0.gguf"])));
+        assert_eq!(
+            choose("o/n", None, &one).unwrap(),
+            Wanted::Gguf(owned(&["a-Q4_0.gguf", "mmproj-a.gguf"]))
+        );
+    }
+
+    #[test]
+    fn the_encoder_of_images_comes_with_a_gguf_model() {
+        let of = |model: &str, files: &[&str]| choose("o/n", Some(model), &owned(files)).unwrap();
+        let both = |encoder: &str| Wanted::Gguf(owned(&["m-Q4_0.gguf", encoder]));
+        let several = ["m-Q4_0.gguf", "mmproj-F32.gguf", "mmproj-Q8_0.gguf", "mmproj-F16.gguf"];
+        assert_eq!(of("Q4_0", &several), both("mmproj-F16.gguf"));
+        assert_eq!(of("Q4_0", &several[..3]), both("mmproj-Q8_0.gguf"));
+        assert_eq!(of("m-Q4_0.gguf", &several[..2]), both("mmproj-F32.gguf"));
+        assert_eq!(of("Q4_0", &["m-Q4_0.gguf", "m.mmproj-BF16.gguf"]), both("m.mmproj-BF16.gguf"));
+        let split = ["q/m-Q4_0-00001-of-00002.gguf", "q/m-Q4_0-00002-of-00002.gguf", "q/mmproj.gguf"];
+        assert_eq!(of("Q4_0", &split), Wanted::Gguf(owned(&split)));
+        let elsewhere = ["m-Q4_0.gguf", "other/mmproj-F16.gguf"];
+        assert_eq!(of("Q4_0", &elsewhere), Wanted::Gguf(owned(&["m-Q4_0.gguf"])));
+    }
+
+    #[test]
+    fn modules_have_files_of_their_own() {
+        let json = br#"[{"idx": 0, "path": "", "type": "a.Transformer"}, {"path": "1_Pooling/"}, {"path": "2_Dense"},
+            {"path": "../x"}, {"path": 3}, {}]"#;
+        let expected = ["1_Pooling/config.json", "1_Pooling/model.safetensors", "2_Dense/config.json"];
+        assert_eq!(module_files(json)[..3], owned(&expected));
+        assert_eq!(module_files(json).len(), 4);
+        assert_eq!(module_files(b"{"), owned(&[]));
     }
 
     #[test]

@@ -12,7 +12,9 @@ mod files;
 pub mod objects;
 
 #[cfg(feature = "object-store")]
-pub(crate) use files::{COMPANIONS, INDEX_FILE, SINGLE_FILE, Wanted, choose, is_plain_path};
+pub(crate) use files::{
+    COMPANIONS, INDEX_FILE, MODULES_FILE, SINGLE_FILE, Wanted, choose, is_plain_path, module_files,
+};
 
 use std::path::{Path, PathBuf};
 
@@ -98,7 +100,7 @@ fn listed(files: &[String]) -> String {
     if files.is_empty() { String::new() } else { format!("; its GGUF files are\n  {}", files.join("\n  ")) }
 }
 
-/// Prefixes that may stand before a hub id.
+/// Prefixes that a hub id may have.
 const HUB_NAMES: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
 /// Converts the URL of a hub page (of a model, a revision or a file) into a hub id.
@@ -192,7 +194,7 @@ pub fn locate(model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> 
     fetch(&id, model, settings)
 }
 
-/// The folder of a hub model's newest commit in the cache, whichever of its files are there.
+/// The folder of a hub model's newest commit in the cache, complete or not.
 ///
 /// # Errors
 /// When `model` is no hub id, or the cache does not have it.
@@ -215,7 +217,7 @@ pub struct Watch<'a> {
     pub report: &'a mut dyn FnMut(&str, u64, u64),
 }
 
-/// Fetches a model like [`locate`], with a limit and progress reports.
+/// Fetches a model as by [`locate`], with a limit and progress reports.
 ///
 /// # Errors
 /// Errors of [`locate`], and [`HubError::NoRoom`] before a file that exceeds the limit.

@@ -1,4 +1,5 @@
-//! Errors of decoding and processing. They say nothing of memory and paths, so that clients may read them.
+//! Errors of decoding and processing. They contain nothing about memory and paths, so that clients may read
+//! them.
 
 use crate::image_format::ImageFormat;
 
@@ -49,7 +50,7 @@ pub enum ImageError {
         width: u32,
         /// Height in pixels.
         height: u32,
-        /// What does not fit.
+        /// Reason for the misfit.
         reason: &'static str,
     },
 }

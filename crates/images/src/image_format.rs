@@ -1,4 +1,4 @@
-//! Formats of files, known by how they begin. Does not know the rest of their content.
+//! Formats of files, recognized by their first bytes. Does not know the rest of their content.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use std::fmt;
 pub enum ImageFormat {
     /// Portable Network Graphics.
     Png,
-    /// JPEG.
+    /// A JPEG file.
     Jpeg,
-    /// WebP.
+    /// A WebP file.
     Webp,
     /// Graphics Interchange Format.
     Gif,
-    /// Windows bitmap.
+    /// A Windows bitmap.
     Bmp,
 }
 
 impl ImageFormat {
-    /// All formats.
+    /// All supported formats.
     pub const ALL: [Self; 5] = [Self::Png, Self::Jpeg, Self::Webp, Self::Gif, Self::Bmp];
 
     /// The format of a file that begins with `bytes`; `None` for any other content.

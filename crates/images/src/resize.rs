@@ -7,13 +7,13 @@ use crate::rgb_image::RgbImage;
 /// Interpolation filter, with the values of Pillow's `Resampling`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Filter {
-    /// The nearest pixel.
+    /// Takes the nearest pixel.
     Nearest,
-    /// Lanczos of three lobes.
+    /// Lanczos filter of three lobes.
     Lanczos,
-    /// Linear.
+    /// Linear interpolation.
     Bilinear,
-    /// Cubic with a = -0.5.
+    /// Cubic filter with a = -0.5.
     Bicubic,
 }
 
@@ -88,7 +88,7 @@ struct Taps {
     /// `stride` weights for each output pixel.
     weights: Vec<i32>,
     stride: usize,
-    /// Bits behind the binary point of the weights.
+    /// Bits after the binary point of the weights.
     precision: u32,
 }
 

@@ -10,8 +10,8 @@ pub struct RgbImage {
 }
 
 impl RgbImage {
-    /// An image of `pixels`: rows from the top, three bytes a pixel. `None` if their number does not fit the
-    /// sides or there are none.
+    /// An image of `pixels`: rows from the top, three bytes a pixel. `None` if their number does not match
+    /// the sides or is 0.
     pub fn new(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
         let n_bytes = (width as usize).checked_mul(height as usize)?.checked_mul(3)?;
         (n_bytes > 0 && pixels.len() == n_bytes).then_some(Self { width, height, pixels })
@@ -60,8 +60,8 @@ impl RgbImage {
         part
     }
 
-    /// The image, mirrored, turned, or both, so that it is upright: `orientation` is the value of EXIF's tag,
-    /// 1 to 8; others leave it.
+    /// The upright image, after mirroring and turning: `orientation` is the value of EXIF's tag, 1 to 8;
+    /// other values leave it unchanged.
     pub(crate) fn upright(self, orientation: u16) -> Self {
         if !(2..=8).contains(&orientation) {
             return self;

@@ -1,5 +1,5 @@
-//! A slice that several threads write at the same time, each a part of its own. Does not know who gets which
-//! part.
+//! A slice that several threads write at the same time, each a part of its own. Does not know the division
+//! into parts.
 
 /// A slice whose disjoint parts are written by several threads concurrently.
 pub(crate) struct Disjoint<'a, T> {
@@ -30,7 +30,7 @@ impl<'a, T> Disjoint<'a, T> {
     /// Elements `at..at + len`, to be read.
     ///
     /// # Safety
-    /// No part of [`Self::part`] still in use may overlap this one.
+    /// No other part still in use ([`Self::part`]) may overlap this one.
     ///
     /// # Panics
     /// When the range is out of bounds.

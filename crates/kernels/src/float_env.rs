@@ -1,14 +1,14 @@
 //! Flush-to-zero on every kernel thread: subnormals would slow tiny products down by a factor of three, and a
 //! row's bits must not depend on the thread that computed it.
 //!
-//! This deviates from what `std::arch` asks: the compiler assumes the default environment outside assembly.
-//! What it may do under that assumption is compute constant expressions in the default environment and move
+//! This deviates from the rules of `std::arch`: the compiler assumes the default environment outside
+//! assembly. Under that assumption it may compute constant expressions in the default environment and move
 //! arithmetic out of the guard's life. Both change at most whether a result is subnormal or zero, so no
 //! result becomes undefined, and the kernels' tests compare bits between threads and ISAs in optimized code.
 //! Setting the register inside the assembly that needs it is no alternative, since kernels are intrinsics.
 
-/// While it lives, this thread's arithmetic flushes subnormal results to zero and reads subnormal operands as
-/// zero.
+/// While this value exists, this thread's arithmetic flushes subnormal results to zero and reads subnormal
+/// operands as zero.
 pub(crate) struct FlushToZero {
     previous: u64,
     /// The setting belongs to this thread.

@@ -6,14 +6,14 @@ use std::sync::OnceLock;
 
 use crate::simd::{CheckedKernel, Isa, Kernel, SimdIsa};
 
-/// Elements of a group; each group has its own maximum.
+/// Number of elements of a group; each group has its own maximum.
 pub const GROUP: usize = 128;
 /// Elements of a block: summed in f32, then added to an f64 in a fixed order. A multiple of the group size.
 pub const BLOCK: usize = 512;
 
-/// Partial sums of a block.
+/// Number of partial sums of a block.
 const LANES: usize = 8;
-/// Partial maxima of a group: enough to hide the latency of an operation.
+/// Number of partial maxima of a group: enough to hide the latency of an operation.
 const WIDE: usize = 32;
 
 /// The reductions on one ISA of this machine.
@@ -39,25 +39,25 @@ impl LogitsReducer {
     /// +∞; the maxima are then unspecified.
     ///
     /// # Panics
-    /// When there are not as many maxima as groups.
+    /// When the number of maxima is not that of groups.
     pub fn maxima(self, values: &[f32], maxima: &mut [f32]) -> bool {
         assert_eq!(maxima.len(), values.len().div_ceil(GROUP), "one maximum a group");
         self.isa.run_checked(Maxima { values, maxima })
     }
 
-    /// Σ exp((value − max) / temperature) of every block of `values`, given the maxima of its groups and
-    /// their largest, into as many `sums`. Blocks whose terms are all zero are not read.
+    /// Σ exp((value − max) / temperature) of every block of `values`, given the maxima of its groups and the
+    /// largest of them, into one element of `sums` a block. Blocks whose terms are all zero are not read.
     ///
     /// # Panics
-    /// When there are not as many maxima as groups and sums as blocks.
+    /// When the numbers of maxima and groups, or of sums and blocks, differ.
     pub fn sums(self, values: &[f32], maxima: &[f32], max: f32, temperature: f32, sums: &mut [f64]) {
         assert_eq!(maxima.len(), values.len().div_ceil(GROUP), "one maximum a group");
         assert_eq!(sums.len(), values.len().div_ceil(BLOCK), "one sum a block");
         self.isa.run_checked(Sums { values, maxima, max, temperature, sums })
     }
 
-    /// Counts the values by how far they are below `max`, in steps of `step`; the last count holds all that
-    /// are farther. A value on an edge may be counted on either side.
+    /// Counts the values by their distance below `max`, in steps of `step`; the last count includes all
+    /// larger distances. A value on an edge may be counted on either side.
     ///
     /// # Panics
     /// When there are no counts.

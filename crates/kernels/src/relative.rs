@@ -11,27 +11,27 @@ use crate::rows::exponentials;
 use crate::simd::{CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
-/// Queries, keys and values of whole sequences, and their scores by distance. The score of a query at `i` and
-/// a key at `j`, whose distance is of bucket `b`, is `(q · k + of_queries[i][b] + of_keys[j][b]) * scale +
-/// bias[b]`, of each head.
+/// Queries, keys and values of whole sequences, and their scores by distance. For each head, the score of a
+/// query at `i` and a key at `j`, whose distance is in bucket `b`, is `(q · k + of_queries[i][b] +
+/// of_keys[j][b]) * scale + bias[b]`.
 #[derive(Debug, Clone, Copy)]
 pub struct RelativeBatch<'a> {
-    /// One row a token: queries of all heads, then keys, then values.
+    /// Rows, one for each token: queries of all heads, then keys, then values.
     pub rows: &'a [f32],
-    /// Columns of the matrix.
+    /// Number of columns of the matrix.
     pub stride: usize,
     /// The sequences, each with all of its tokens.
     pub spans: &'a [QuerySpan],
-    /// Heads of queries, of keys and of values.
+    /// Number of heads of queries, of keys and of values.
     pub n_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
     /// Factor of the scores.
     pub scale: f32,
     /// Bucket of each distance, position of the query minus position of the key; the middle one is that of
-    /// distance 0, and those at the ends stand for all beyond.
+    /// distance 0, and the first and the last hold all larger distances.
     pub buckets: &'a [u16],
-    /// Buckets are below this.
+    /// Number of buckets; indices are below it.
     pub n_buckets: usize,
     /// `[n_heads, n_buckets]`.
     pub bias: Option<&'a [f32]>,
@@ -90,7 +90,7 @@ fn check(batch: &RelativeBatch<'_>, n_out: usize) {
     }
 }
 
-/// One head of one sequence.
+/// A head of one sequence.
 struct Head<'a> {
     batch: &'a RelativeBatch<'a>,
     span: &'a QuerySpan,
@@ -141,7 +141,7 @@ impl Kernel for Head<'_> {
 }
 
 impl RelativeBatch<'_> {
-    /// Adds to the products of one query with all keys what their distances add, and scales them.
+    /// Adds the scores of distances to the products of one query with all keys, and scales them.
     #[inline(always)]
     fn add_relative(&self, span: &QuerySpan, head: usize, i: usize, scores: &mut [f32]) {
         let reach = self.buckets.len() / 2;

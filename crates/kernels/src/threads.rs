@@ -19,7 +19,7 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// A fixed set of threads that run one closure together, and the instruction set they run it on.
 ///
-/// Subnormal numbers are flushed to zero on all of them, the caller included while it runs a share.
+/// Subnormal numbers are flushed to zero on all threads, also on the caller while it runs a share.
 #[derive(Debug)]
 pub struct ThreadPool {
     shared: Arc<Shared>,
@@ -54,7 +54,8 @@ struct Shared {
 }
 
 const STOP: u64 = u64::MAX;
-/// Most ranges that items are divided into; with more threads, some threads share a range from the start.
+/// Maximum number of ranges that items are divided into; with more threads, some threads share a range from
+/// the start.
 const MAX_RANGES: usize = 32;
 
 // SAFETY: `job` is written by the one caller that holds `turn`, before the epoch's release store, and read by workers

@@ -5,6 +5,6 @@
 pub struct HeldBytes {
     /// Weights in the form used for computation: copied or mapped from a file.
     pub weights: u64,
-    /// All KV blocks, used or not.
+    /// Number of all KV blocks, used or not.
     pub kv: u64,
 }

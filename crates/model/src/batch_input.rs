@@ -15,13 +15,13 @@ pub struct BatchInput {
     pub tokens: Vec<u32>,
     /// The position of each token in its sequence.
     pub positions: Vec<u32>,
-    /// The rotary position of each token in its sections, where one of them has a position that differs from
-    /// that in its sequence; else empty.
+    /// Rotary position of each token in its sections, if any of them differs from the token's position in its
+    /// sequence; else empty.
     pub rotary: Vec<[u32; 3]>,
-    /// For each token the position after the last that it sees, where tokens of pictures see those after
-    /// them; else empty.
+    /// End of the positions that each token attends to, if tokens of pictures attend to those after them;
+    /// else empty.
     pub ends: Vec<u32>,
-    /// Features that stand in place of the embeddings of tokens, in increasing rows.
+    /// Features that replace the embeddings of tokens, in increasing rows.
     pub features: Vec<FeatureRows>,
     /// The new tokens of each sequence.
     pub spans: Vec<QuerySpan>,
@@ -30,27 +30,26 @@ pub struct BatchInput {
     /// Indices into `tokens` of those whose logits are wanted, increasing.
     pub logit_tokens: Vec<u32>,
     /// Changes of the sequences' recurrent states by the new tokens: one span a sequence, and a further one
-    /// after each token whose state is kept besides.
+    /// after each token whose state is also kept.
     pub states: Vec<StateSpan>,
     /// Tokens that the device takes from the step before; only of a backend that chooses tokens.
     pub carried: Vec<CarriedToken>,
 }
 
-/// An input token that is still on the device: that which the step submitted before this one chose.
+/// An input token that is still on the device: the one that the step submitted before this one chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CarriedToken {
     /// Token of this step, an index into [`BatchInput::tokens`]; the id that stands there is not read.
     pub token_idx: u32,
-    /// Index among the chosen tokens, in the order of that step's wanted logits. If that is
-    /// [`NO_TOKEN`](crate::backend::NO_TOKEN), the row may compute any token, since its result is
-    /// not read.
+    /// Index among the chosen tokens, in the order of that step's wanted logits. If that token is
+    /// [`NO_TOKEN`](crate::backend::NO_TOKEN), the row may compute any token, since its result is not read.
     pub chosen_idx: u32,
 }
 
 /// Features in place of the embeddings of adjacent tokens.
 #[derive(Debug, Clone)]
 pub struct FeatureRows {
-    /// Row of the first token.
+    /// Index of the first token's row.
     pub first_row: usize,
     /// Number of tokens.
     pub n_rows: usize,
@@ -66,7 +65,7 @@ impl FeatureRows {
         self.part(&self.features.rows)
     }
 
-    /// The rows that are added behind layer `layer_idx`, if there are any.
+    /// The rows that are added after layer `layer_idx`, if there are any.
     pub fn deepstack(&self, layer_idx: usize) -> Option<&[f32]> {
         self.features.deepstack.get(layer_idx).map(|rows| self.part(rows))
     }
@@ -77,8 +76,8 @@ impl FeatureRows {
 }
 
 impl BatchInput {
-    /// Fills the input from a scheduled batch. Logits are wanted for the tokens that `wants_logits` names by
-    /// sequence and by index among the sequence's tokens.
+    /// Fills the input from a scheduled batch. Logits are computed for the tokens that `wants_logits` names
+    /// by sequence and by index among the sequence's tokens.
     pub fn fill(&mut self, batch: &ScheduledBatch, wants_logits: impl Fn(usize, usize) -> bool) {
         self.clear();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
@@ -114,7 +113,7 @@ impl BatchInput {
         }
     }
 
-    /// Lets the tokens of each picture see all others of the picture.
+    /// Lets the tokens of each picture attend to all others of the picture.
     pub fn fill_ends(&mut self, batch: &ScheduledBatch) {
         self.ends.clear();
         let sees_picture = |scheduled: &ScheduledSequence| {
@@ -135,7 +134,7 @@ impl BatchInput {
         }
     }
 
-    /// New tokens over all sequences.
+    /// Number of new tokens over all sequences.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()
     }

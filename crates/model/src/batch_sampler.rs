@@ -1,6 +1,6 @@
-//! Answers the logits of many positions on all of a backend's host threads, but for those that the device has
-//! answered. An answer depends on the logits, parameters and history of its position only, so which thread
-//! computes it and beside which others does not matter. Does not know where logits come from.
+//! Answers the logits of many positions on all of a backend's host threads, except those that the device has
+//! answered. An answer depends on the logits, parameters and history of its position only, not on the thread
+//! that computes it. Does not know where logits come from.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,31 +19,31 @@ use crate::sampler::{Sampler, SamplingInput};
 /// Part of a forward pass that a step waits for masks where it holds up other tenants.
 const PART_OF_PASS: u32 = 4;
 
-/// Shortest patience.
+/// Minimum of the waiting time between checks.
 const LEAST_PATIENCE: Duration = Duration::from_micros(500);
 
-/// Time that a step waits for masks where all its sequences need some and are of one tenant.
+/// Time for which a step waits for masks if all its sequences need masks and belong to one tenant.
 const MOST_PATIENCE: Duration = Duration::from_millis(50);
 
-/// A sequence that cannot be left out of a step has to have its masks after this long.
+/// Maximum time that a step waits for the masks of a sequence that cannot be left out.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// Purpose of the logits after one token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) sequence_idx: usize,
-    /// The prompt token whose log-probability is reported; `None` where a token is chosen.
+    /// The prompt token whose log-probability is reported; `None` in a row whose token is sampled.
     pub(crate) next_prompt_token: Option<TokenId>,
     /// Number of the row's drafts before the token to choose.
     pub(crate) n_drafts_before: usize,
 }
 
-/// Indices of sequences that fail for reasons that are known before the forward pass.
+/// Indices of sequences that fail for reasons found before the forward pass.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Failed<'a> {
-    /// Their adapter is not there.
+    /// Sequences whose adapter does not exist.
     pub(crate) unknown_adapter: &'a [usize],
-    /// A picture of theirs is not there, or cannot be read.
+    /// A picture of these sequences is missing or unreadable.
     pub(crate) unreadable_media: &'a [usize],
 }
 
@@ -52,13 +52,13 @@ pub(crate) struct Failed<'a> {
 pub(crate) struct WantedRows<'a> {
     pub(crate) batch: &'a ScheduledBatch,
     pub(crate) wanted: &'a [Wanted],
-    /// Sequences that fail whatever their logits are.
+    /// Sequences that fail with any logits.
     pub(crate) failed: Failed<'a>,
-    /// For each row, whether the device has sampled its token.
+    /// Whether the device has sampled each row's token.
     pub(crate) on_device: &'a [bool],
 }
 
-/// The samplers and the answers that wait to be told in order. Buffers live from step to step.
+/// The samplers and the answers that wait to be returned in order. Buffers are reused from step to step.
 #[derive(Debug)]
 pub(crate) struct BatchSampler {
     /// Samplers, one for each thread.
@@ -73,10 +73,10 @@ struct Slot {
     top: Vec<TokenLogprob>,
 }
 
-/// Reason why there is no token.
+/// Reason why no token was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NotChosen {
-    /// The masks were not there in time.
+    /// The masks were not ready in time.
     LeftOut,
     Failed(SequenceError),
 }
@@ -93,14 +93,13 @@ impl From<ConstraintError> for NotChosen {
     }
 }
 
-/// Time for which a step waits at its end for masks that are not there, after a forward pass of this
-/// duration.
+/// Time for which a step waits at its end for unfinished masks, after a forward pass of this duration.
 pub(crate) fn mask_patience(batch: &ScheduledBatch, forward_pass: Duration) -> Duration {
     if batch.has_others() { (forward_pass / PART_OF_PASS).max(LEAST_PATIENCE) } else { MOST_PATIENCE }
 }
 
 impl BatchSampler {
-    /// Creates a sampler for as many rows of logits at a time, on as many threads.
+    /// Creates a sampler for this number of rows of logits at a time, on this number of threads.
     pub(crate) fn new(max_rows: usize, n_threads: usize) -> Self {
         let slot = || Mutex::new(Slot { chosen: Err(NotChosen::LeftOut), top: Vec::new() });
         Self {
@@ -121,8 +120,8 @@ impl BatchSampler {
         }
     }
 
-    /// Answers the rows of `logits`, `[wanted, vocabulary]`, that the device has not answered. Those whose
-    /// masks are not there after `patience` are left out.
+    /// Samples from the rows of `logits`, `[wanted, vocabulary]`, for which the device has not sampled. Rows
+    /// whose masks are not ready after `patience` are left out.
     pub(crate) fn sample<B: Backend>(
         &self,
         backend: &B,
@@ -159,8 +158,8 @@ impl BatchSampler {
         });
     }
 
-    /// Tells the answers of all rows, beginning the batch's sequences as they come. Of a sequence's output
-    /// tokens it tells those up to the first that differs from the draft in its place.
+    /// Writes the answers of all rows, sequence by sequence in the batch's order: of a sequence's output
+    /// tokens, those up to the first that differs from the draft in its place.
     pub(crate) fn tell(
         &self,
         WantedRows { batch, wanted, failed, .. }: WantedRows<'_>,
@@ -184,7 +183,7 @@ impl BatchSampler {
     }
 }
 
-/// Begins sequences in `output` until there are `n_sequences`.
+/// Adds empty results to `output` until it has `n_sequences`.
 pub(crate) fn begin_sequences(failed: Failed<'_>, n_sequences: usize, output: &mut StepOutput) {
     while output.n_sequences() < n_sequences {
         let sequence_idx = output.n_sequences();
@@ -243,7 +242,7 @@ impl Slot {
     }
 }
 
-/// The masks that the token of a row needs, if any, evaluated here if no thread does.
+/// The masks of a row's token, if it needs any; evaluated by this call if no thread evaluates them.
 ///
 /// # Errors
 /// Masks that another thread still evaluates.
@@ -294,7 +293,7 @@ fn choose<'a>(
     Ok(sampler.sample(logits, &input)?)
 }
 
-/// Sampling input for the token after a row, but for the mask.
+/// Sampling input for the token after a row, without the mask.
 pub(crate) fn sampling_input<'a>(batch: &'a ScheduledBatch, wanted: &Wanted) -> SamplingInput<'a> {
     let scheduled = &batch.sequences()[wanted.sequence_idx];
     let n_before = wanted.n_drafts_before;
@@ -308,7 +307,7 @@ pub(crate) fn sampling_input<'a>(batch: &'a ScheduledBatch, wanted: &Wanted) -> 
     }
 }
 
-/// Panics are contained before a lock is dropped, so what a lock guards is whole.
+/// Panics are caught before a lock is dropped, so data under a lock is consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,8 +6,8 @@ use throng_core::scheduling::batch::ScheduledBatch;
 use crate::backend::{Backend, SamplingRow, WantedToken};
 use crate::batch_sampler::{Wanted, sampling_input};
 
-/// Has the device answer the rows of `logits` that it can. Which these are is noted in `on_device`; the
-/// number of them.
+/// Samples the rows of `logits` that the device supports, notes them in `on_device`, and returns their
+/// number.
 pub(crate) fn sample_on_device<B: Backend>(
     backend: &mut B,
     batch: &ScheduledBatch,
@@ -27,7 +27,7 @@ pub(crate) fn sample_on_device<B: Backend>(
     n_sampled
 }
 
-/// A row as a device sees it; `None` for rows under a constraint, whose masks are on the host.
+/// A row for the device; `None` for rows under a constraint, whose masks are on the host.
 fn row_of<'a>(batch: &'a ScheduledBatch, wanted: &Wanted, row_idx: usize) -> Option<SamplingRow<'a>> {
     let scheduled = &batch.sequences()[wanted.sequence_idx];
     if let Some(token) = wanted.next_prompt_token {

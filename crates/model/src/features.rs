@@ -1,13 +1,13 @@
-//! Features of a picture as numbers. Does not know who makes them.
+//! Features of a picture as numbers. Does not know their source.
 
-/// Features of a picture: rows that stand in place of the embeddings of its tokens.
+/// Features of a picture: rows that replace the embeddings of its tokens.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Features {
-    /// Elements of a row: the width of the decoder's residual stream.
+    /// Number of elements of a row: the width of the decoder's residual stream.
     pub width: usize,
-    /// One row a feature, one after the other.
+    /// Features, one row after the other.
     pub rows: Vec<f32>,
-    /// Rows that are added to the residual stream of the same tokens behind the first layers, one list a
+    /// Rows that are added to the residual stream of the same tokens after the first layers, one list a
     /// layer.
     pub deepstack: Vec<Vec<f32>>,
 }
@@ -24,7 +24,7 @@ impl Features {
         (self.rows.len() + n_deepstack) * size_of::<f32>()
     }
 
-    /// Whether there are as many rows behind each layer as in place of the embeddings.
+    /// Whether the rows after each layer are as many as those in place of the embeddings.
     pub(crate) fn is_whole(&self) -> bool {
         self.rows.len() == self.n_rows() * self.width
             && self.deepstack.iter().all(|rows| rows.len() == self.rows.len())

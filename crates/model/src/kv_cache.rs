@@ -1,5 +1,5 @@
-//! Sizes of the KV cache: how many bytes the keys and values of a token take. Does not know where they lie
-//! and who owns a block.
+//! Sizes of the KV cache: bytes of the keys and values of a token. Does not know where they lie and who owns
+//! a block.
 
 use std::ops::Range;
 
@@ -11,15 +11,15 @@ pub use crate::shapes::{KvDtype, KvShape, UnknownKvDtype};
 /// The shape of a KV cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvLayout {
-    /// Blocks of 16 tokens. A block is a block of every layer.
+    /// Number of blocks of 16 tokens. A block is a block of every layer.
     pub n_blocks: usize,
-    /// Shape of each layer's keys and values, `None` for a layer without its own; behind them those of the
-    /// keys of indexers.
+    /// Shape of each layer's keys and values, `None` for a layer without its own, followed by the shapes of
+    /// the keys of indexers.
     pub layers: Vec<Option<KvShape>>,
 }
 
 impl KvLayout {
-    /// The cache of a model.
+    /// Layout of the cache of a model.
     pub fn new(config: &DecoderConfig, dtype: KvDtype, n_blocks: usize) -> Self {
         let layer =
             config.layers.iter().map(|layer| Some(KvShape::of(&layer.mixer.cache_shape()?, n_blocks, dtype)));
@@ -39,7 +39,7 @@ impl KvLayout {
         self
     }
 
-    /// Bytes that one token takes over all layers; `None` when a dtype cannot hold such heads or it
+    /// Bytes of one token over all layers; `None` when a dtype cannot hold such heads or the number
     /// overflows.
     pub fn bytes_per_token(&self) -> Option<usize> {
         let mut shapes = self.layers.iter().flatten();

@@ -1,7 +1,7 @@
-//! The work of a model's forward pass, counted from its tensors. Does not know how fast a machine is.
+//! The work of a model's forward pass, counted from its tensors. Does not know the speed of a machine.
 //!
-//! Matrix products count, attention's arithmetic does not: what is counted is a lower bound. Matrices whose
-//! codes are integers are multiplied as bytes, others as floats of 16 or 32 bits (FP8 with its scales as 32).
+//! Matrix products count, attention's arithmetic does not: the count is a lower bound. Matrices whose codes
+//! are integers are multiplied as bytes, others as floats of 16 or 32 bits (FP8 with its scales as 32).
 
 use throng_core::scheduling::forward_work::{ForwardWork, LayerCache};
 use throng_kernels::quant::{ComputePath, Format};
@@ -17,9 +17,9 @@ pub struct HeldTensor {
     pub role: TensorRole,
     /// Format in which the tensor is held.
     pub format: Format,
-    /// Elements.
+    /// Number of elements.
     pub n_elements: usize,
-    /// Bytes in that format.
+    /// Bytes in the held format.
     pub n_bytes: u64,
 }
 

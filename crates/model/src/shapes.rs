@@ -1,6 +1,6 @@
-//! Plain numbers that cross the interface to a device: heads, columns, states, activations. Defined where the
-//! kernels compute with them, or here. A device reads them and needs no kernels. Does not know buffers,
-//! weights and architectures.
+//! Plain numbers at the interface to a device: heads, columns, states, activations. Defined where the kernels
+//! compute with them, or here. A device reads them and needs no kernels. Does not know buffers, weights and
+//! architectures.
 
 pub use throng_kernels::attention::{KvDtype, KvShape, QuerySpan, UnknownKvDtype};
 pub use throng_kernels::low_rank::RowGroups;
@@ -21,11 +21,11 @@ pub struct HeadColumns {
 /// under which a device keeps recorded layers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct StepShape {
-    /// Most new tokens of all sequences.
+    /// Maximum number of new tokens of all sequences.
     pub n_tokens: usize,
-    /// Most sequences.
+    /// Maximum number of sequences.
     pub n_sequences: usize,
-    /// Most tokens whose logits are wanted.
+    /// Maximum number of tokens with wanted logits.
     pub n_logits: usize,
     /// Most KV blocks of one sequence.
     pub n_blocks: usize,

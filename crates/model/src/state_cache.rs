@@ -1,5 +1,5 @@
-//! Sizes of recurrent states: how many bytes the state of a sequence takes. Does not know where states lie
-//! and who owns a slot.
+//! Sizes of recurrent states: bytes of the state of a sequence. Does not know where states lie and who owns a
+//! slot.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ pub use crate::shapes::StateLayerShape;
 /// The shape of the recurrent states of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateLayout {
-    /// Slots, each of which holds the state of one sequence in every layer.
+    /// Number of slots, each of which holds the state of one sequence in every layer.
     pub n_slots: usize,
     /// Shape of each layer's state; `None` for a layer without one.
     pub layers: Vec<Option<StateLayerShape>>,

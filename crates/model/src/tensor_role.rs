@@ -1,5 +1,5 @@
-//! What the forward pass does with each of a model's tensors. Does not know how tensors are stored and which
-//! operations use them.
+//! Roles of a model's tensors in the forward pass. Does not know how tensors are stored and which operations
+//! use them.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,18 @@ use throng_checkpoint::TensorSource;
 pub enum TensorRole {
     /// Multiplied by every token of a step.
     Product,
-    /// Multiplied by those tokens whose logits are wanted; as embeddings too, where both are one table.
+    /// Multiplied by the tokens that need logits; also used as embeddings if both are one table.
     Output,
     /// Multiplied by the tokens that were routed to it: one expert's tensor, or that of all experts of a
     /// layer.
     Expert,
-    /// Only rows of it are looked up.
+    /// A table of which only rows are looked up.
     Lookup,
     /// A gain or a bias, in 32-bit floats.
     Vector,
 }
 
-/// The use of every tensor in `source` that the forward pass reads, by its name there.
+/// The role of every tensor in `source` that the forward pass reads, by its name in `source`.
 pub fn tensor_roles(architecture: &Architecture, source: &dyn TensorSource) -> HashMap<String, TensorRole> {
     let (config, names) = (&architecture.config, architecture.names);
     let mut uses = Uses { source, by_name: HashMap::new() };
@@ -75,14 +75,14 @@ impl Uses<'_> {
         }
     }
 
-    /// Gain and bias.
+    /// Notes the gain and bias of a norm.
     fn norm(&mut self, name: &str) {
         for end in ["weight", "bias", "gamma", "beta"] {
             self.note(&format!("{name}.{end}"), TensorRole::Vector);
         }
     }
 
-    /// Notes the weights whose names this kind of file has.
+    /// Notes the weights under the names that this kind of file uses.
     fn weights(&mut self, prefix: &str, names: &[&str], role: TensorRole) {
         for name in names.iter().filter(|name| !name.is_empty()) {
             self.weight(&format!("{prefix}{name}"), role);

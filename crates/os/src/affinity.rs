@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Cores that this process may use: logical ones, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cores {
-    /// One logical core of every physical core first, then their hyperthread siblings.
+    /// Logical cores: one of every physical core first, then their hyperthread siblings.
     pub logical: Vec<usize>,
     /// Number of physical cores.
     pub n_physical: usize,
@@ -19,7 +19,7 @@ impl Cores {
         Self::spread(allowed_cores(), first_sibling)
     }
 
-    /// Orders cores given the first logical one of each one's physical core.
+    /// Orders the allowed cores; `first_of` returns the first logical core of the physical core of a core.
     fn spread(allowed: Vec<usize>, first_of: impl Fn(usize) -> usize) -> Self {
         let mut seen = std::collections::BTreeSet::new();
         let (mut logical, shared): (Vec<_>, Vec<_>) =
@@ -37,8 +37,8 @@ pub fn default_threads() -> usize {
     Cores::allowed().n_physical.min(granted)
 }
 
-/// The first logical core of the physical core that `core` belongs to; `core` itself where the system does
-/// not say.
+/// The first logical core of the physical core that `core` belongs to; `core` itself if the system does not
+/// report it.
 fn first_sibling(core: usize) -> usize {
     let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
     let siblings = std::fs::read_to_string(path).unwrap_or_default();
@@ -65,8 +65,7 @@ pub fn pin_to(core: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Keeps the calling thread, and those that it starts, on these cores; without effect where the system
-/// refuses.
+/// Keeps the calling thread, and those that it starts, on these cores; without effect if the system refuses.
 #[cfg(target_os = "linux")]
 pub fn bind_to(cores: &[usize]) {
     let mut set = CpuSet::new();
@@ -75,7 +74,7 @@ pub fn bind_to(cores: &[usize]) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Keeps the calling thread on these cores; without effect here.
+/// Keeps the calling thread on these cores; without effect on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn bind_to(_cores: &[usize]) {}
 

@@ -1,11 +1,11 @@
 //! Keeps the process alive when a file is truncated while it is mapped. The system answers a read behind the
-//! new end of the file with SIGBUS; the handler here puts pages of zeros in the place of those that are gone
-//! and notes that the mapping is damaged, so that whoever reads goes on and can be told afterwards. Does not
-//! know what is in files.
+//! new end of the file with SIGBUS; the handler here maps pages of zeros in place of the lost ones and notes
+//! that the mapping is damaged, so that readers continue and can check afterwards. Does not know the content
+//! of files.
 
 use std::ops::Range;
 
-/// A mapping that may fault: registered while this is alive.
+/// A mapping that may fault: registered while this value exists.
 #[derive(Debug)]
 pub(crate) struct Guard {
     #[cfg(unix)]
@@ -19,7 +19,7 @@ impl Guard {
         Self { region: unix::register(addresses) }
     }
 
-    /// Guards nothing: systems without this signal refuse to truncate a mapped file.
+    /// Does not guard: systems without this signal refuse to truncate a mapped file.
     #[cfg(not(unix))]
     pub(crate) fn new(_addresses: Range<usize>) -> Self {
         Self {}
@@ -61,9 +61,9 @@ mod unix {
     #[cfg(any(target_vendor = "apple", target_os = "freebsd"))]
     use libc::__error as errno_location;
 
-    /// One mapping. A region is never freed and never changes its addresses, since a handler may be reading
-    /// it. A later mapping of the same addresses uses it again, which is the usual case; any other one costs
-    /// another 50 bytes.
+    /// A mapping. A region is never freed and never changes its addresses, since a handler may be reading it.
+    /// A later mapping of the same addresses reuses it, which is the usual case; any other one costs another
+    /// 50 bytes.
     #[derive(Debug)]
     pub(super) struct Region {
         addresses: Range<usize>,
@@ -79,7 +79,7 @@ mod unix {
     static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
     /// Lock for changes of the list.
     static CHANGING: Mutex<()> = Mutex::new(());
-    /// The handler that was there before: that of the standard library, which looks for overflown stacks.
+    /// The previous handler: that of the standard library, which detects overflown stacks.
     static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
     pub(super) fn register(addresses: Range<usize>) -> &'static Region {
@@ -139,7 +139,8 @@ mod unix {
         }
     }
 
-    /// Runs on the thread that faulted, in the middle of any instruction: takes no lock, allocates nothing.
+    /// Runs on the thread that faulted, in the middle of any instruction: takes no lock and does not
+    /// allocate.
     extern "C" fn on_bus_fault(
         _signal: libc::c_int,
         info: *mut libc::siginfo_t,
@@ -166,7 +167,7 @@ mod unix {
         }
     }
 
-    /// Puts zeros in the place of the pages from that of `address` on: the rest of the file is gone too.
+    /// Maps zeros in place of the pages from that of `address` on: the rest of the file is lost too.
     fn replace(address: usize, end: usize) -> bool {
         // SAFETY: `sysconf` has no conditions. The pages lie in a registered mapping, which is private and
         // read-only and stays one; its owner unmaps them all the same. `mmap` is a plain system call here.

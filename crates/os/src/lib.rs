@@ -1,6 +1,6 @@
 //! The operating system's side: mapped files that survive truncation, memory that processes share, large
 //! buffers, cores and priorities of threads, and the permission for tile registers. Holds `unsafe` for system
-//! calls and memory that the system hands out. Does not know arithmetic, models and requests.
+//! calls and memory from the system. Does not know arithmetic, models and requests.
 
 pub mod affinity;
 mod bus_fault;

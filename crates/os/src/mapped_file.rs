@@ -1,4 +1,4 @@
-//! Files mapped into memory for reading. Does not know what is in them.
+//! Files mapped into memory for reading. Does not know their content.
 
 use std::fs::File;
 use std::io;
@@ -11,14 +11,14 @@ use memmap2::UncheckedAdvice;
 
 use crate::bus_fault::Guard;
 
-/// A whole file mapped read-only. Its pages come from disk when they are first read and can be given back by
-/// the system at any time, so a model file costs no memory of its own.
+/// A whole file mapped read-only. Its pages are read from disk at their first use and can be dropped by the
+/// system at any time, so a model file costs no memory of its own.
 ///
-/// Where another process shortens the file meanwhile, zeros are read behind the new end: whoever has read
-/// says afterwards whether that happened, with [`Self::check_unchanged`].
+/// If another process shortens the file meanwhile, zeros are read behind the new end; readers check for that
+/// afterwards with [`Self::check_unchanged`].
 #[derive(Debug)]
 pub struct MappedFile {
-    /// Guard; before the map, so that the addresses are given back before they are unmapped.
+    /// Guard; dropped before the map, so that the addresses are released before they are unmapped.
     guard: Guard,
     map: Mmap,
     file: File,
@@ -88,10 +88,10 @@ impl MappedFile {
         Ok(Self { guard: Guard::new(start..start + map.len()), map, file, stamp })
     }
 
-    /// Refuses what has been read so far when the file was truncated or written to since it was opened.
+    /// Refuses the data read so far when the file was truncated or written to since it was opened.
     ///
     /// # Errors
-    /// When it was, or the system does not tell.
+    /// When the file was changed, or the system does not report it.
     pub fn check_unchanged(&self) -> io::Result<()> {
         let now = FileStamp::of(&self.file.metadata()?);
         // The time of the last change of anything moves with links and permissions too.
@@ -114,7 +114,7 @@ impl MappedFile {
     }
 
     /// Tells the system that these bytes are not read again soon: their whole pages no longer count as this
-    /// process's memory, and come from the system's cache or from disk if they are read after all.
+    /// process's memory, and are read from the system's cache or from disk if they are needed after all.
     ///
     /// # Panics
     /// When the range is outside the file.

@@ -33,15 +33,15 @@ pub struct AlignedBytes {
 pub enum Pages {
     /// Huge pages where available: for data that is written once and read as a whole.
     Huge,
-    /// Huge pages shared with other such buffers: for buffers smaller than a few huge pages that live equally
-    /// long, since a region is freed only as a whole.
+    /// Huge pages shared with other such buffers: for buffers smaller than a few huge pages with equal
+    /// lifetimes, since a region is freed only as a whole.
     Shared,
-    /// Small pages: for data written piecemeal over a long time. The first touch of a huge page zeroes all of
-    /// it, and doing so for one page of every layer at once delayed a step by a tenth of a second.
+    /// Small pages: for data written piecemeal over a long time. The first touch of a huge page zeroes the
+    /// whole page, and doing so for one page of every layer at once delayed a step by a tenth of a second.
     Small,
 }
 
-/// Origin of the memory, which says how it is freed.
+/// Origin of the memory, which determines how it is freed.
 #[derive(Debug)]
 enum Origin {
     Heap(Layout),
@@ -94,7 +94,7 @@ impl AlignedBytes {
     /// The next bytes of the current region, or the first of a new one.
     #[cfg(target_os = "linux")]
     fn shared(len: usize) -> Option<Self> {
-        /// The current region and how much of it is in use.
+        /// The current region and the number of bytes in use.
         static IN_USE: Mutex<(Weak<Mapping>, usize)> = Mutex::new((Weak::new(), 0));
         let mut in_use = IN_USE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (region, taken) = match in_use.0.upgrade().filter(|_| in_use.1 + len <= REGION) {

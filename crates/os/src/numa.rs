@@ -1,4 +1,4 @@
-//! NUMA nodes: which cores have which memory near. One node on systems that do not say.
+//! NUMA nodes: the cores near each node's memory. One node on systems that do not report them.
 
 use crate::affinity::Cores;
 
@@ -24,7 +24,7 @@ fn of_lists(cores: &[usize], lists: impl Iterator<Item = String>) -> Vec<Vec<usi
     if n_listed == cores.len() { nodes } else { vec![cores.to_vec()] }
 }
 
-/// Numbers of a list such as `0-3,8`; empty where it is malformed.
+/// Numbers of a list such as `0-3,8`; empty if it is malformed.
 fn parse(list: &str) -> Vec<usize> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,5 +1,5 @@
-//! How the system's scheduler treats a thread: the length of its time slices, and its priority. No effect on
-//! systems without these calls.
+//! Scheduling of a thread by the system: length of time slices, and priority. No effect on systems without
+//! these calls.
 
 #[cfg(target_os = "linux")]
 use rustix::process::{getpriority_process, setpriority_process};
@@ -14,10 +14,10 @@ const LOWERED_BY: i32 = 5;
 const SHORT_SLICE_NS: u64 = 100_000;
 
 /// Asks for short time slices for the calling thread and those that it starts: it needs the processor for
-/// microseconds at a time, and then soon. The scheduler runs a thread that has become ready before one that
-/// computes if its slice would end earlier: with slices of equal length (2.8 ms) it may wait for the rest of
-/// the other's. Its share of the processor stays the same. From Linux 6.12 (`sched_attr.sched_runtime` of
-/// sched_setattr(2)).
+/// microseconds at a time, and then soon. The scheduler runs a thread that has become ready before a
+/// computing one if its slice would end earlier: with slices of equal length (2.8 ms) it may wait for the
+/// rest of the other's. Its share of the processor stays the same. From Linux 6.12
+/// (`sched_attr.sched_runtime` of sched_setattr(2)).
 pub fn set_latency_slice() {
     #[cfg(target_os = "linux")]
     set_slice(SHORT_SLICE_NS);
@@ -40,8 +40,8 @@ pub fn lower_priority() {
     }
 }
 
-/// Changes the time slice of the calling thread, in nanoseconds; 0: as long as the system's. Leaves threads
-/// of real-time policies alone.
+/// Changes the time slice of the calling thread, in nanoseconds; 0: the system's. Does not change threads of
+/// real-time policies.
 #[cfg(target_os = "linux")]
 fn set_slice(ns: u64) {
     let Some(mut attributes) = attributes() else { return };
@@ -56,7 +56,7 @@ fn set_slice(ns: u64) {
     }
 }
 
-/// The scheduler's attributes of the calling thread; `None` where the system does not say.
+/// The scheduler's attributes of the calling thread; `None` if the system does not report them.
 #[cfg(target_os = "linux")]
 fn attributes() -> Option<libc::sched_attr> {
     let size = size_of::<libc::sched_attr>();
@@ -73,7 +73,7 @@ fn attributes() -> Option<libc::sched_attr> {
 mod tests {
     use super::*;
 
-    /// The slice of a new thread that did `before`. A kernel that knows no slices says 0.
+    /// The slice of a new thread that ran `before`. A kernel without slices returns 0.
     fn slice_after(before: fn()) -> u64 {
         let slice = || attributes().map_or(0, |attributes| attributes.sched_runtime);
         std::thread::spawn(move || {

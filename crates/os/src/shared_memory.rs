@@ -1,6 +1,6 @@
-//! Memory that processes of one host share, as atomic integers only: whatever another process does to it, a
-//! read gives some number. Waiting for a change of one of the integers, across processes. Does not know what
-//! the numbers mean.
+//! Memory that processes of one host share, as atomic integers only: even if another process writes at any
+//! time, a read returns some number. Waiting for a change of one of the integers, across processes. Does not
+//! know the meaning of the numbers.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use memmap2::{MmapOptions, MmapRaw};
 pub struct SharedSizes {
     /// Integers of 32 bits, on which threads can wait.
     pub n_flags: usize,
-    /// Integers of 64 bits, after them.
+    /// Number of integers of 64 bits, after them.
     pub n_words: usize,
 }
 
@@ -29,11 +29,10 @@ impl SharedSizes {
     }
 }
 
-/// Words begin at a multiple of this many bytes, which is one of the alignment of each integer.
+/// Words begin at a multiple of this number of bytes, a multiple of the alignment of each integer.
 const PAGE_BYTES: usize = 4096;
 
-/// A mapped anonymous file (memfd) of integers, all 0 at first. Pages that nothing was written to take no
-/// memory.
+/// A mapped anonymous file (memfd) of integers, all 0 at first. Pages take memory once they are written.
 #[derive(Debug)]
 pub struct SharedMemory {
     map: MmapRaw,
@@ -117,7 +116,8 @@ fn is_sealed(_file: &File) -> io::Result<bool> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Waits until the flag may have another value than `seen`, at most so long (futex(2)). It may return early.
+/// Waits until the flag may have another value than `seen`, at most for this duration (futex(2)). It may
+/// return early.
 #[cfg(target_os = "linux")]
 pub fn wait_for_change(flag: &AtomicU32, seen: u32, at_most: Duration) {
     use rustix::thread::futex::{Flags, wait};
@@ -137,13 +137,13 @@ pub fn wake_all(flag: &AtomicU32) {
     let _ = wake(flag, Flags::empty(), i32::MAX as u32);
 }
 
-/// Waits a little, at most so long.
+/// Waits a little, at most for this duration.
 #[cfg(not(target_os = "linux"))]
 pub fn wait_for_change(_flag: &AtomicU32, _seen: u32, at_most: Duration) {
     std::thread::sleep(at_most.min(Duration::from_micros(50)));
 }
 
-/// Does nothing: threads that wait look again by themselves.
+/// Does nothing: waiting threads check the flag again by themselves.
 #[cfg(not(target_os = "linux"))]
 pub fn wake_all(_flag: &AtomicU32) {}
 

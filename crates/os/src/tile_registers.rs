@@ -1,4 +1,4 @@
-//! The tile registers of AMX, whose state Linux saves only for processes that ask for it.
+//! The tile registers of AMX, whose state Linux saves only for processes that request it.
 
 /// Requests the tile state from the system (`ARCH_REQ_XCOMP_PERM`), for all threads of this process. Returns
 /// whether it is granted; where it is not, the first instruction on tiles ends the process.

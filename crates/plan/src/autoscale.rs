@@ -1,7 +1,8 @@
-//! A fleet whose size the product's autoscaler decides over a day, beside a fleet of fixed size, under the
+//! A fleet whose size the product's autoscaler determines over a day, beside a fleet of fixed size, under the
 //! virtual clock of `throng-sim`.
 //!
-//! Of a large fleet a part is simulated: the same part of the requests, of the bounds and of the replicas.
+//! For a large fleet only a part is simulated: the same part of the requests, of the bounds and of the
+//! replicas.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use throng_sim::fleet::{ClientConfig, FleetConfig};
 use throng_sim::outcome::ScaleSample;
 use throng_sim::report::{Report, ReportBuilder};
 use throng_sim::simulation::{ScalingConfig, Simulation};
+use throng_sim::sweep;
 use throng_sim::workload::{TimedRequest, Workload, content_id};
 
 use crate::error::{PlanError, positive, share};
@@ -24,22 +26,22 @@ use crate::simulate::{Settings, failed, fleet, nanos};
 /// Times within an hour that a policy may turn round between growing and shrinking.
 const MAX_TURNS_AN_HOUR: usize = 6;
 
-/// Most replicas that are simulated.
+/// Maximum number of replicas that are simulated.
 const MAX_REPLICAS: u32 = 64;
 
-/// Times that clients ask again who found no replica, with pauses of 1 s, 2 s, 4 s and so on.
+/// Maximum number of retries of clients that found no replica, with pauses of 1 s, 2 s, 4 s and so on.
 const MAX_RETRIES: u32 = 8;
 
-/// Nanoseconds of the time whose rate is that of the busiest time.
+/// Nanoseconds of the interval whose rate counts as that of the busiest time.
 const BUSIEST_NS: u64 = 300_000_000_000;
 
-/// Kind of the identities by which a part of recorded requests is chosen.
+/// Kind of the identities that select a share of recorded requests.
 const RECORDED: u64 = 61;
 
-/// Points of a timeline.
+/// Number of points of a timeline.
 const TIMELINE_POINTS: usize = 240;
 
-/// Seconds of an hour.
+/// Number of seconds of an hour.
 const HOUR_S: f64 = 3600.0;
 
 /// A policy, and how fast a fleet follows it.
@@ -53,7 +55,7 @@ pub struct ScalingPolicy {
     pub start_up_s: f64,
 }
 
-/// Recorded requests, of which a random part is sent. The same part is the same requests.
+/// Recorded requests, of which a random part is sent. The same share selects the same requests.
 #[derive(Debug)]
 pub struct RecordedDay {
     requests: Arc<[TimedRequest]>,
@@ -119,9 +121,9 @@ pub struct DayFleet<'a> {
 /// Outcome of a day on one fleet. Numbers of replicas are those of the whole fleet.
 #[derive(Debug, Clone)]
 pub struct DayRun {
-    /// Mean number of replicas that run, those included that start or end.
+    /// Mean number of running replicas, including those that are starting or ending.
     pub mean_replicas: f64,
-    /// Largest number of them.
+    /// Largest number of replicas.
     pub most_replicas: f64,
     /// Hours of all replicas together.
     pub replica_hours: f64,
@@ -131,14 +133,14 @@ pub struct DayRun {
     pub report: Report,
 }
 
-/// Changes of direction of the number of replicas that is wanted.
+/// Changes of direction of the desired number of replicas.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Turns {
-    /// Number of changes of the wanted number.
+    /// Number of changes of the desired number.
     pub n_changes: usize,
-    /// Times that growing followed on shrinking, or the other way round.
+    /// Number of changes from growing to shrinking or back.
     pub n_turns: usize,
-    /// Most of them within an hour.
+    /// Largest number of turns within an hour.
     pub most_an_hour: usize,
     /// Seconds until that hour begins.
     pub hour_from_s: f64,
@@ -149,13 +151,13 @@ pub struct Turns {
 pub struct ScalePoint {
     /// Seconds since the beginning.
     pub at_s: f64,
-    /// Replicas that are wanted.
+    /// Desired number of replicas.
     pub desired: f64,
     /// Replicas that take requests.
     pub serving: f64,
-    /// Sequences that run.
+    /// Number of running sequences.
     pub running: f64,
-    /// Sequences that wait.
+    /// Number of waiting sequences.
     pub waiting: f64,
 }
 
@@ -166,13 +168,13 @@ pub struct Autoscaled {
     pub scaled: DayRun,
     /// The fleet of fixed size.
     pub fixed: DayRun,
-    /// Changes of the wanted number.
+    /// Changes of direction of the desired number.
     pub turns: Turns,
     /// Times that the fleet grew from no replica.
     pub n_from_zero: usize,
     /// Times that requests found no replica, retries included.
     pub n_unserved: u64,
-    /// Replicas over time.
+    /// Numbers of replicas over time.
     pub timeline: Vec<ScalePoint>,
 }
 
@@ -180,7 +182,7 @@ impl ScalingPolicy {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// Names the first one that makes no sense.
+    /// Names the first one that is invalid.
     pub fn check(&self) -> Result<(), PlanError> {
         let AutoscaleConfig {
             min_replicas, max_replicas, target_sequences, target_kv_use, target_ttft, ..
@@ -231,16 +233,16 @@ impl ScalingPolicy {
     }
 }
 
-/// Runs a day with the autoscaler and on a fleet of fixed size. `day` makes the requests of a part of the
-/// load; it is called once for each.
+/// Runs a day with the autoscaler and on a fleet of fixed size, on two threads if the settings allow that.
+/// `day` returns the requests of a share of the load; it is called once for each fleet.
 ///
 /// # Errors
-/// When a number makes no sense, or the requests cannot be read.
+/// When a number is invalid, or the requests cannot be read.
 pub fn simulate_day(
     day_fleet: &DayFleet<'_>,
     policy: &ScalingPolicy,
     settings: &Settings,
-    day: impl Fn(f64) -> Result<Box<dyn Workload>, SimError>,
+    day: impl Fn(f64) -> Result<Box<dyn Workload>, SimError> + Sync,
 ) -> Result<Autoscaled, PlanError> {
     policy.check()?;
     let DayFleet { replica, part, n_fixed, .. } = *day_fleet;
@@ -267,8 +269,10 @@ pub fn simulate_day(
         let totals = simulation.run(&mut report)?;
         Ok(report.finish(totals))
     };
-    let scaled = run(autoscale.max_replicas, Some(scaling)).map_err(failed)?;
-    let fixed = run(n_fixed, None).map_err(failed)?;
+    let fleets = [(autoscale.max_replicas, Some(scaling)), (n_fixed, None)];
+    let mut runs = sweep::run(&fleets, settings.n_threads, |(n, scaling)| run(*n, *scaling)).into_iter();
+    let mut next = || runs.next().expect("a run of each fleet").map_err(failed);
+    let (scaled, fixed) = (next()?, next()?);
     let samples = &scaled.scaling;
     let mean =
         samples.iter().map(|sample| f64::from(sample.n_paid)).sum::<f64>() / samples.len().max(1) as f64;
@@ -300,7 +304,8 @@ impl DayRun {
     }
 }
 
-/// A fleet whose clients ask again where there is no replica. The gate refuses nobody: it predicts waits.
+/// Configuration of a fleet whose clients repeat a request when there is no replica. The gate refuses no
+/// request: it predicts waits.
 fn day_config(day_fleet: &DayFleet<'_>, n_replicas: u32, settings: &Settings) -> FleetConfig {
     let DayFleet { replica, load, .. } = day_fleet;
     let mut config = fleet(replica, n_replicas as usize, load, settings);
@@ -309,7 +314,7 @@ fn day_config(day_fleet: &DayFleet<'_>, n_replicas: u32, settings: &Settings) ->
     config
 }
 
-/// Changes of direction of the wanted number.
+/// Changes of direction of the desired number.
 fn turns(samples: &[ScaleSample]) -> Turns {
     let mut turns = Turns::default();
     let mut last_grew = None;

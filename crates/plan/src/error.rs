@@ -1,22 +1,22 @@
-//! Reasons why something cannot be planned, each naming the value that is at fault.
+//! Reasons why a plan cannot be computed, each naming the invalid value.
 
 /// Reason why a plan, a prediction or a description was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// A number that makes no sense.
+    /// A number that is invalid.
     #[error("{name} is {value}: {expected}")]
     Value {
-        /// The field.
+        /// Name of the field.
         name: String,
-        /// Its value.
+        /// The invalid value.
         value: String,
         /// Condition that it must meet.
         expected: &'static str,
     },
-    /// A figure that the description of a machine lacks.
+    /// A figure is missing in the description of a machine.
     #[error("the machine {machine} has no {figure}, which is needed {purpose}")]
     NoFigure {
-        /// The machine.
+        /// Name of the machine.
         machine: String,
         /// Name of the figure in its description.
         figure: &'static str,
@@ -26,27 +26,27 @@ pub enum PlanError {
     /// A machine that is in no description.
     #[error("there is no machine {name} (there are: {known})")]
     NoMachine {
-        /// The name.
+        /// Name of the machine.
         name: String,
-        /// Names that there are.
+        /// Known names.
         known: String,
     },
     /// A description that is not in the expected form.
     #[error("{what}: {reason}")]
     Malformed {
-        /// The description.
+        /// Name of the description.
         what: String,
-        /// Its fault.
+        /// Reason for the error.
         reason: String,
     },
     /// A value beyond those that a cost model was fitted on.
     #[error("{name} is {value}, outside the calibrated range of {by}: {low} to {high}")]
     OutOfRange {
-        /// The property of a step.
+        /// Name of the step's property.
         name: &'static str,
-        /// Its value.
+        /// The value of the property.
         value: f64,
-        /// The cost model.
+        /// Name of the cost model.
         by: String,
         /// Smallest value that was measured.
         low: f64,
@@ -56,13 +56,13 @@ pub enum PlanError {
     /// A model that does not fit the memory.
     #[error("{model} needs {needed_gib:.1} GiB of each {on}, of which {usable_gib:.1} GiB may be used")]
     TooLarge {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// GiB of weights on a device, and of the keys and values of one long request.
         needed_gib: f64,
         /// The machine and its parallelism.
         on: String,
-        /// GiB that may be used.
+        /// Usable GiB of a device.
         usable_gib: f64,
     },
     /// A policy of an autoscaler that grows and shrinks a fleet again and again.
@@ -73,21 +73,21 @@ pub enum PlanError {
     Oscillates {
         /// Settings of the policy.
         policy: String,
-        /// Times that growing followed on shrinking, or the other way round.
+        /// Number of changes from growing to shrinking or back.
         n_turns: usize,
-        /// Hours until the hour with most of them begins.
+        /// Hours until the beginning of the busiest hour.
         from_h: f64,
-        /// Most times that are accepted.
+        /// Maximum number of times that are accepted.
         most: usize,
     },
-    /// A load that no number of sequences at once meets.
+    /// A load that cannot be met with any number of sequences at once.
     #[error("{on} cannot meet {target}: {reason}")]
     Unreachable {
         /// The machine and its parallelism.
         on: String,
-        /// The target.
+        /// Name of the target.
         target: &'static str,
-        /// The values that are the best.
+        /// The best values that can be reached.
         reason: String,
     },
 }

@@ -14,36 +14,36 @@ use crate::model_shape::ModelShape;
 use crate::parallelism::Parallelism;
 use crate::replica::{Batching, Replica, Role, Steady, Targets};
 
-/// Seconds of an hour.
+/// Number of seconds of an hour.
 const HOUR_S: f64 = 3600.0;
 
-/// Share of the target of the first token that replicas which answer may take, where prompts are computed
-/// apart; the rest is for those that compute prompts.
+/// Share of the target of the first token for the replicas that answer, if others compute prompts; the rest
+/// is for those.
 const DECODE_SHARE: f64 = 0.5;
 
-/// Most seconds of a step that no device computes in.
+/// Maximum seconds of a step that no device computes in.
 const MAX_OVERHEAD_S: f64 = 60.0;
 
-/// Most replicas of each kind.
+/// Maximum number of replicas of each kind.
 const MAX_REPLICAS: f64 = 1e9;
 
 /// Where prompts are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layout {
-    /// By the replicas that answer.
+    /// The replicas that answer also compute prompts.
     Together,
-    /// By replicas of their own, which send keys and values to those that answer.
+    /// Separate replicas compute prompts and send keys and values to those that answer.
     Apart,
 }
 
 /// A way to serve a model with one kind of machine.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// The machine.
+    /// Machine of the fleet.
     pub machine: Machine,
-    /// The model.
+    /// Shape of the model.
     pub model: ModelShape,
-    /// Devices of a replica.
+    /// Division of a replica over devices.
     pub parallelism: Parallelism,
     /// Bounds of batches.
     pub batching: Batching,
@@ -53,7 +53,7 @@ pub struct Setup {
     pub memory_share: f64,
     /// Seconds of a step that no device computes in.
     pub step_overhead_s: f64,
-    /// Shares of the peaks in place of those in the box.
+    /// Efficiencies that replace the built-in ones.
     pub efficiency: Option<Efficiency>,
     /// Durations of steps that were measured, in place of the roofline.
     pub measured: Option<Arc<Calibration>>,
@@ -64,31 +64,31 @@ pub struct Setup {
 pub struct FleetPlan {
     /// Name of its machine.
     pub machine: String,
-    /// Devices of a replica.
+    /// Division of a replica over devices.
     pub parallelism: Parallelism,
     /// Bounds of batches.
     pub batching: Batching,
     /// Where prompts are computed.
     pub layout: Layout,
-    /// Replicas that answer, without spare ones.
+    /// Number of replicas that answer, without spare ones.
     pub n_replicas: u64,
-    /// Replicas that compute prompts for them.
+    /// Number of replicas that compute prompts for them.
     pub n_prefill: u64,
     /// Replicas of each kind that may be lost.
     pub n_spare: u64,
-    /// All devices.
+    /// Number of all devices.
     pub n_devices: u64,
-    /// State of a replica that answers. First-token times include those of prefill replicas.
+    /// State of a replica that generates. First-token times include those of prefill replicas.
     pub steady: Steady,
-    /// Load in parts of the highest load.
+    /// Load, relative to the highest load.
     pub utilization: f64,
     /// Requests a second that the replicas without the spare ones answer within the targets.
     pub highest_rate: f64,
-    /// Price of an hour.
+    /// Price of the fleet for an hour.
     pub price_per_hour: Option<f64>,
     /// Price of a million output tokens at this load.
     pub price_per_million: Option<f64>,
-    /// Watts of all devices under load.
+    /// Power of all devices under load in watts.
     pub watts: Option<f64>,
     /// Joules of an output token.
     pub joules_per_token: Option<f64>,
@@ -96,7 +96,7 @@ pub struct FleetPlan {
     pub weight_bytes: f64,
     /// Bytes for keys and values on each device.
     pub cache_bytes: f64,
-    /// Relative error of the durations of steps, where it is known.
+    /// Relative error of the durations of steps, if it is known.
     pub error: Option<ErrorBar>,
 }
 
@@ -105,7 +105,7 @@ pub struct FleetPlan {
 pub struct HighestRates {
     /// Rate of a replica that answers.
     pub answers: f64,
-    /// Rate of a replica that computes prompts for others; none where those that answer compute them.
+    /// Rate of a replica that computes prompts for others; none if the answering replicas compute them.
     pub prompts: Option<f64>,
 }
 
@@ -128,7 +128,7 @@ impl Setup {
     /// A replica of this kind that does one part of answering.
     ///
     /// # Errors
-    /// When the model does not fit, a figure is absent, or steps would be larger than what was measured.
+    /// When the model does not fit, a figure is absent, or steps would be larger than the measured ones.
     pub fn replica(&self, load: &Load, role: Role) -> Result<Replica, PlanError> {
         self.parallelism.check()?;
         load.at(1.0).check()?;
@@ -231,8 +231,7 @@ impl Setup {
         Ok(HighestRates { answers, prompts: Some(prompts) })
     }
 
-    /// The smallest fleet of this kind that meets the load, and goes on meeting it when `n_spare` replicas
-    /// are lost.
+    /// The smallest fleet of this kind that meets the load, even after `n_spare` replicas are lost.
     ///
     /// # Errors
     /// Errors of [`Self::replica`], and when no rate meets the targets.

@@ -1,24 +1,24 @@
-//! What users ask for: requests a second, lengths, and the share of prompts that is cached.
+//! Load of users: requests a second, lengths, and the share of prompts that is cached.
 
 use crate::error::{PlanError, not_negative, positive, share};
 
-/// Standard deviations of a normal distribution above the mean that 1 % exceed.
+/// Number of standard deviations above the mean of a normal distribution that 1 % of values exceed.
 pub(crate) const Z99: f64 = 2.326;
 
-/// Seconds of a day.
+/// Number of seconds of a day.
 const DAY_S: f64 = 86_400.0;
 
 /// A log-normal length in tokens; constant where the variation is 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Length {
-    /// Its mean.
+    /// Mean of the length.
     pub mean: f64,
-    /// Standard deviation in parts of the mean.
+    /// Standard deviation, relative to the mean.
     pub variation: f64,
 }
 
 impl Length {
-    /// Always this length.
+    /// A constant length.
     pub fn constant(mean: f64) -> Self {
         Self { mean, variation: 0.0 }
     }
@@ -28,7 +28,7 @@ impl Length {
         (1.0 + self.variation * self.variation).ln().sqrt()
     }
 
-    /// The median.
+    /// Median of the length.
     pub fn median(&self) -> f64 {
         self.mean * (-self.sigma() * self.sigma() / 2.0).exp()
     }
@@ -39,14 +39,14 @@ impl Length {
     }
 }
 
-/// A load.
+/// A load: lengths and rate of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// Requests a second, at random times.
     pub requests_per_s: f64,
-    /// Tokens of a prompt.
+    /// Number of tokens of a prompt.
     pub prompt: Length,
-    /// Tokens of an answer.
+    /// Number of tokens of an answer.
     pub output: Length,
     /// Share of prompt tokens whose keys and values are still in the device's memory.
     pub cached_share: f64,
@@ -58,7 +58,7 @@ impl Load {
     /// Checks all numbers.
     ///
     /// # Errors
-    /// When one makes no sense; the error names it.
+    /// When one is invalid; the error names it.
     pub fn check(&self) -> Result<(), PlanError> {
         positive("requests a second", self.requests_per_s)?;
         for (name, length) in [("prompt", self.prompt), ("output", self.output)] {
@@ -92,16 +92,16 @@ impl Load {
 /// A crowd by its size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Crowd {
-    /// Users.
+    /// Number of users.
     pub users: f64,
     /// Requests of a user a day.
     pub requests_per_day: f64,
-    /// Requests at the busiest time in parts of the mean.
+    /// Requests at the busiest time, relative to the mean.
     pub peak_factor: f64,
 }
 
 impl Crowd {
-    /// Mean requests a second.
+    /// Mean number of requests per second.
     pub fn mean_requests_per_s(&self) -> f64 {
         self.users * self.requests_per_day / DAY_S
     }
@@ -109,7 +109,7 @@ impl Crowd {
     /// Requests a second at the busiest time.
     ///
     /// # Errors
-    /// When a number makes no sense; the error names it.
+    /// When a number is invalid; the error names it.
     pub fn peak_requests_per_s(&self) -> Result<f64, PlanError> {
         positive("users", self.users)?;
         positive("requests a day", self.requests_per_day)?;
@@ -124,10 +124,10 @@ impl Crowd {
     }
 }
 
-/// Requests a second of people who ask, read and ask again: each waits for an answer, then pauses.
+/// Requests per second of people who repeatedly send a request, read the answer and pause.
 ///
 /// # Errors
-/// When a number makes no sense; the error names it.
+/// When a number is invalid; the error names it.
 pub fn requests_of_people(n_people: f64, answer_s: f64, pause_s: f64) -> Result<f64, PlanError> {
     positive("people", n_people)?;
     not_negative("seconds of an answer", answer_s)?;

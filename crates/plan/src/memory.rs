@@ -56,7 +56,7 @@ impl MemoryPlan {
         (cache + states) / f64::from(self.parallelism.pipeline)
     }
 
-    /// Sequences of this many tokens that all devices hold together.
+    /// Number of sequences of this many tokens that all devices hold together.
     pub fn n_sequences(&self, model: &ModelShape, n_tokens: u64) -> f64 {
         let bytes = self.sequence_bytes(model, n_tokens.max(1));
         if bytes <= 0.0 {
@@ -65,8 +65,8 @@ impl MemoryPlan {
         (self.cache_bytes / bytes).floor() * f64::from(self.parallelism.expert)
     }
 
-    /// Tokens that all devices hold together, in sequences of `sequence_tokens`: layers with a sliding window
-    /// keep the last ones of each only.
+    /// Number of tokens that all devices hold together, in sequences of `sequence_tokens`: layers with a
+    /// sliding window keep only the last tokens of each.
     pub fn n_tokens(&self, model: &ModelShape, sequence_tokens: u64) -> f64 {
         let n_tokens = sequence_tokens.max(1);
         let bytes = self.sequence_bytes(model, n_tokens);

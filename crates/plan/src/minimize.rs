@@ -7,8 +7,7 @@ const MAX_EVALUATIONS: usize = 2000;
 /// Difference between the best and the worst corner, relative to the best, at which a search ends.
 const TOLERANCE: f64 = 1e-7;
 
-/// The point near `start` at which `cost` is smallest. `cost` may return infinity or NaN where a point makes
-/// no sense.
+/// The point near `start` at which `cost` is smallest. `cost` may return infinity or NaN at invalid points.
 pub fn minimize(start: &[f64], step: f64, cost: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let cost = |point: &[f64]| {
         let value = cost(point);

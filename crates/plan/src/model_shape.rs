@@ -10,28 +10,28 @@ pub enum Cut {
     Columns,
     /// Each device sums over some columns of the input; an all-reduce adds the sums.
     Rows,
-    /// Every device has all of it.
+    /// Every device has the whole matrix.
     None,
 }
 
 /// A matrix of weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Matrix {
-    /// Columns of the result.
+    /// Number of columns of the result.
     pub n: f64,
-    /// Columns of the input.
+    /// Number of columns of the input.
     pub k: f64,
-    /// Cut among devices.
+    /// Division of the matrix among devices.
     pub cut: Cut,
 }
 
 impl Matrix {
-    /// Its parameters.
+    /// Number of the matrix's parameters.
     pub fn n_parameters(&self) -> f64 {
         self.n * self.k
     }
 
-    /// The part of one of `n_devices`.
+    /// The part of the matrix on one of `n_devices`.
     pub fn part(&self, n_devices: f64) -> Self {
         match self.cut {
             Cut::Columns => Self { n: self.n / n_devices, ..*self },
@@ -55,9 +55,9 @@ pub struct CacheShape {
 /// Routed experts of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpertShape {
-    /// Experts.
+    /// Number of experts.
     pub n_experts: f64,
-    /// Experts of one token.
+    /// Number of experts of a token.
     pub n_used: f64,
     /// The matrices of one expert.
     pub matrices: Vec<Matrix>,
@@ -75,24 +75,24 @@ impl ExpertShape {
     }
 }
 
-/// Layers that are alike.
+/// Layers of the same shape, and their number.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LayerShape {
     /// Number of such layers.
     pub n_layers: f64,
     /// Matrices that every token is multiplied with.
     pub matrices: Vec<Matrix>,
-    /// Routed experts.
+    /// Shape of the routed experts, if any.
     pub experts: Option<ExpertShape>,
     /// Keys and values that it reads.
     pub cache: Option<CacheShape>,
-    /// Operations of attention for each pair of a token and a position it sees, over all heads.
+    /// Operations of attention for each pair of a token and a position that it attends to, over all heads.
     pub operations_per_pair: f64,
-    /// Positions that a token sees; none: all before it.
+    /// Number of positions that a token attends to; none: all before it.
     pub window: Option<u64>,
     /// Bytes of a sequence's recurrent state.
     pub state_bytes: f64,
-    /// All-reduces of the residual stream when devices share the layer.
+    /// Number of all-reduces of the residual stream when devices share the layer.
     pub n_all_reduces: f64,
 }
 
@@ -101,12 +101,12 @@ pub struct LayerShape {
 pub struct WeightType {
     /// Bits of a parameter, with the scales of its block.
     pub bits: f64,
-    /// Arithmetic.
+    /// Type in which products are computed.
     pub compute: ComputeType,
 }
 
 impl WeightType {
-    /// 16-bit floats.
+    /// Weights in bfloat16.
     pub const BF16: Self = Self { bits: 16.0, compute: ComputeType::Bf16 };
 
     /// The type of this name: as checkpoints and `throng serve --quantize` call them. Codes of GGUF have the
@@ -152,20 +152,20 @@ pub fn kv_element_bytes(name: &str) -> Result<f64, PlanError> {
     }
 }
 
-/// A model.
+/// Sizes of a model on which its speed and memory depend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelShape {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
-    /// Its layers.
+    /// Layers of the model.
     pub layers: Vec<LayerShape>,
     /// Width of the residual stream.
     pub hidden_size: f64,
-    /// Rows of the embedding table.
+    /// Number of rows of the embedding table.
     pub vocabulary_size: f64,
     /// Whether the embedding table is also the output projection.
     pub tied_embeddings: bool,
-    /// Most tokens of one sequence.
+    /// Maximum number of tokens of one sequence.
     pub max_sequence_tokens: u32,
     /// Type of the weights.
     pub weights: WeightType,
@@ -173,16 +173,16 @@ pub struct ModelShape {
     pub kv_element_bytes: f64,
 }
 
-/// The sizes of a Llama, or of a mixture of experts like it, typed in.
+/// The sizes of a Llama-like model or mixture of experts, given as flags.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TransformerSizes {
-    /// Layers.
+    /// Number of layers.
     pub n_layers: f64,
     /// Width of the residual stream.
     pub hidden_size: f64,
-    /// Query heads.
+    /// Number of query heads.
     pub n_heads: f64,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub n_kv_heads: f64,
     /// Elements of a head.
     pub head_dim: f64,
@@ -194,7 +194,7 @@ pub struct TransformerSizes {
     pub experts: Option<(f64, f64)>,
     /// Whether the embedding table is also the output projection.
     pub tied_embeddings: bool,
-    /// Most tokens of one sequence.
+    /// Maximum tokens of one sequence.
     pub max_sequence_tokens: u32,
 }
 
@@ -276,14 +276,14 @@ impl ModelShape {
         self.layers.iter().map(of_layer).sum()
     }
 
-    /// All parameters.
+    /// Number of all parameters.
     pub fn n_parameters(&self) -> f64 {
         let embeddings =
             self.vocabulary_size * self.hidden_size * if self.tied_embeddings { 1.0 } else { 2.0 };
         embeddings + self.layer_parameters(|experts| experts.n_experts)
     }
 
-    /// Parameters that one token is multiplied with, with the output projection.
+    /// Parameters that take part in the computation of one token, the output projection included.
     pub fn n_active_parameters(&self) -> f64 {
         self.vocabulary_size * self.hidden_size + self.layer_parameters(|experts| experts.n_used)
     }

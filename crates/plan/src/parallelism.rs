@@ -1,4 +1,4 @@
-//! How devices share one model.
+//! Division of one model over devices.
 
 use crate::error::PlanError;
 
@@ -7,14 +7,14 @@ use crate::error::PlanError;
 pub struct Parallelism {
     /// Devices that share each matrix.
     pub tensor: u32,
-    /// Stages of layers, one after the other.
+    /// Number of stages of layers, one after the other.
     pub pipeline: u32,
-    /// Groups that share the experts; each computes the rest for sequences of its own.
+    /// Number of groups that share the experts; each computes the rest for sequences of its own.
     pub expert: u32,
 }
 
 impl Parallelism {
-    /// One device.
+    /// No parallelism: one device.
     pub const NONE: Self = Self { tensor: 1, pipeline: 1, expert: 1 };
 
     /// Devices that share matrices.
@@ -22,12 +22,12 @@ impl Parallelism {
         Self { tensor: n, ..Self::NONE }
     }
 
-    /// All devices.
+    /// Number of all devices.
     pub fn n_devices(&self) -> u32 {
         self.tensor.saturating_mul(self.pipeline).saturating_mul(self.expert)
     }
 
-    /// Checks that there are devices in each direction, and not more than can be meant.
+    /// Checks that the number of devices in each direction is from 1 to 1024.
     ///
     /// # Errors
     /// When there are none, or too many; the error names the direction.
@@ -41,7 +41,7 @@ impl Parallelism {
         Ok(())
     }
 
-    /// The name in reports: `TP 8`, `TP 4 PP 2`, or nothing for one device.
+    /// The name in reports: `TP 8`, `TP 4 PP 2`, or empty for one device.
     pub fn name(&self) -> String {
         let part = |word: &str, n: u32| if n > 1 { format!("{word} {n}") } else { String::new() };
         let parts = [part("TP", self.tensor), part("PP", self.pipeline), part("EP", self.expert)];

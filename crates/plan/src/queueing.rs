@@ -33,8 +33,8 @@ pub fn mean_wait_of(n_servers: u32, offered: f64, service_s: f64) -> f64 {
     erlang_c(n_servers, offered) * service_s / (f64::from(n_servers) - offered)
 }
 
-/// Mean waiting time at one server by its utilization and the mean and variation (standard deviation in parts
-/// of the mean) of service times (Pollaczek and Khinchine).
+/// Mean waiting time at one server by its utilization and the mean and variation (standard deviation divided
+/// by the mean) of service times (Pollaczek and Khinchine).
 pub fn mean_wait(utilization: f64, service_s: f64, variation: f64) -> f64 {
     if utilization >= 1.0 {
         return f64::INFINITY;
@@ -42,7 +42,7 @@ pub fn mean_wait(utilization: f64, service_s: f64, variation: f64) -> f64 {
     utilization * service_s * (1.0 + variation * variation) / (2.0 * (1.0 - utilization))
 }
 
-/// The waiting time that 1 % exceed at one server, taking those who wait to wait exponentially long.
+/// The waiting time that 1 % exceed at one server, if nonzero waiting times are assumed to be exponential.
 pub fn mean_wait_p99(utilization: f64, service_s: f64, variation: f64) -> f64 {
     if utilization >= 1.0 {
         return f64::INFINITY;

@@ -1,8 +1,8 @@
-//! One replica under a steady load, in closed form: the size of its batches, its step, its waiting times.
+//! A replica under a steady load, in closed form: the size of its batches, its step, its waiting times.
 //!
 //! In a steady state the requests that arrive during one step bring the prompt tokens of one step, and as
-//! many sequences run as arrive while one is answered. Both depend on the step's duration and determine it,
-//! so the smallest duration that agrees with itself is the answer.
+//! many sequences run as arrive while one is answered. Both depend on the step's duration and determine it:
+//! the solution is the smallest duration that is consistent with itself.
 
 use std::sync::Arc;
 
@@ -15,38 +15,38 @@ use crate::memory::MemoryPlan;
 use crate::model_shape::ModelShape;
 use crate::queueing::{mean_wait, mean_wait_of, mean_wait_p99, wait_p99};
 
-/// Rounds in which a step's duration is looked for.
+/// Maximum number of rounds in the search for a step's duration.
 const MAX_ROUNDS: u32 = 2000;
 
-/// Most sequences of a step, and of all lanes together.
+/// Maximum number of sequences of a step, and of all lanes together.
 const MAX_SEQUENCES: u32 = 65_536;
 
-/// Most tokens of a step.
+/// Maximum number of tokens of a step.
 const MAX_TOKENS: u32 = 1 << 20;
 
-/// Most drafts of a sequence in a step.
+/// Maximum number of drafts of a sequence in a step.
 const MAX_DRAFTS: u32 = 64;
 
 /// Halvings of the interval in which the highest rate lies.
 const RATE_HALVINGS: u32 = 40;
 
-/// Part of answering that a replica does.
+/// Phases of requests that a replica computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Prompts and answers.
+    /// Computes prompts and answers.
     Both,
     /// Prompts alone; keys and values go to another replica.
     Prefill,
-    /// Answers alone.
+    /// Computes answers only.
     Decode,
 }
 
-/// Drafts, of which a share is right.
+/// Drafts, of which a share is accepted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speculation {
     /// Drafts of a sequence in a step.
     pub n_drafts: u32,
-    /// Probability that a draft is right where those before it are.
+    /// Probability that a draft is accepted if those before it are.
     pub acceptance: f64,
 }
 
@@ -60,11 +60,11 @@ impl Speculation {
 /// Bounds of batches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Batching {
-    /// Most sequences of a step.
+    /// Maximum number of sequences of a step.
     pub max_sequences: u32,
-    /// Most tokens of a step; prompts are cut to what is left of it.
+    /// Maximum tokens of a step; prompts are cut to the room that is left.
     pub max_batch_tokens: u32,
-    /// Drafts.
+    /// Speculation, if any.
     pub speculation: Option<Speculation>,
 }
 
@@ -80,7 +80,7 @@ pub struct Targets {
 /// A time's mean and the value that 1 % exceed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Times {
-    /// Its mean.
+    /// Mean of the times.
     pub mean: f64,
     /// The value that 1 % exceed.
     pub p99: f64,
@@ -89,13 +89,13 @@ pub struct Times {
 /// A replica under a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steady {
-    /// Seconds of a step.
+    /// Duration of a step in seconds.
     pub step_s: f64,
-    /// Sequences that decode.
+    /// Number of decoding sequences.
     pub n_running: f64,
-    /// Most sequences that may run: by the bound of batches or by memory.
+    /// Maximum number of sequences that may run: by the bound of batches or by memory.
     pub max_running: f64,
-    /// Prompt tokens that are computed in a step.
+    /// Number of prompt tokens that are computed in a step.
     pub n_prompt_tokens: f64,
     /// Seconds to the first token.
     pub first_token: Times,
@@ -115,26 +115,26 @@ impl Steady {
     }
 }
 
-/// A model on devices, with what its steps cost.
+/// A model on devices, with the cost of its steps.
 #[derive(Debug, Clone)]
 pub struct Replica {
-    /// Its name in reports: machine and parallelism.
+    /// Name of the replica in reports: machine and parallelism.
     pub name: String,
-    /// The model.
+    /// Shape of the model.
     pub model: ModelShape,
-    /// Duration of steps.
+    /// Cost model of steps.
     pub cost: Arc<dyn StepCost>,
     /// Memory of each device.
     pub memory: MemoryPlan,
     /// Bounds of batches.
     pub batching: Batching,
-    /// The part that it does.
+    /// Phases that the replica computes.
     pub role: Role,
-    /// Steps of other sequences that run at the same time: stages of a pipeline.
+    /// Number of steps of other sequences that run at the same time: stages of a pipeline.
     pub n_lanes: u32,
-    /// Bytes a second of keys and values that come from the host's memory, or from prefill replicas.
+    /// Bytes per second of keys and values from the host's memory, or from prefill replicas.
     pub transfer_bytes_per_s: Option<f64>,
-    /// Devices.
+    /// Number of devices.
     pub n_devices: u32,
 }
 
@@ -142,7 +142,7 @@ impl Replica {
     /// Checks the bounds of batches and of drafts.
     ///
     /// # Errors
-    /// When one makes no sense; the error names it.
+    /// When a number is invalid; the error names it.
     pub fn check(&self) -> Result<(), PlanError> {
         let Batching { max_sequences, max_batch_tokens, speculation } = self.batching;
         if max_sequences == 0 || max_sequences.saturating_mul(self.n_lanes) > MAX_SEQUENCES {
@@ -165,7 +165,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Most sequences of this load at once: by the bound of batches of all lanes, or by memory.
+    /// Maximum number of sequences of this load at once: by the bound of batches of all lanes, or by memory.
     pub fn max_running(&self, load: &Load) -> f64 {
         let resident = (load.prompt.mean + load.output.mean).ceil() as u64;
         let bound = f64::from(self.batching.max_sequences) * f64::from(self.n_lanes);
@@ -196,7 +196,7 @@ impl Replica {
         }
     }
 
-    /// Seconds of such a step.
+    /// Seconds of a step with these numbers.
     ///
     /// # Errors
     /// When it is larger than the steps that were measured.
@@ -206,7 +206,7 @@ impl Replica {
         Ok(self.cost.step_time(&step).as_secs_f64())
     }
 
-    /// Tokens of an answer that this replica makes.
+    /// Tokens of an answer that this replica generates.
     fn decoded(&self, load: &Load) -> f64 {
         if self.role == Role::Prefill { 0.0 } else { load.output.mean }
     }
@@ -216,10 +216,10 @@ impl Replica {
         if self.role == Role::Decode { 0.0 } else { load.computed(prompt) }
     }
 
-    /// Its state under a load.
+    /// State of the replica under a load.
     ///
     /// # Errors
-    /// When a number makes no sense, or the load is more than it can answer.
+    /// When a number is invalid, or the load is more than it can answer.
     pub fn steady(&self, load: &Load) -> Result<Steady, PlanError> {
         self.check()?;
         load.check()?;
@@ -305,7 +305,7 @@ impl Replica {
         })
     }
 
-    /// Seconds until keys and values of a prompt are there that come from elsewhere.
+    /// Seconds for the transfer of a prompt's keys and values from elsewhere.
     fn transfer_s(&self, prompt: f64, load: &Load) -> f64 {
         let share = if self.role == Role::Decode { 1.0 } else { load.host_cached_share };
         let bytes = self.model.cache_bytes((prompt * share) as u64);
@@ -313,7 +313,7 @@ impl Replica {
     }
 
     /// The duration of a step that 1 % exceed: with more sequences than on average, and with the prompt
-    /// tokens that arrive in a short time where such steps are more than 1 %.
+    /// tokens that arrive in a short time if more than 1 % of steps have prompt tokens.
     fn gap_p99(
         &self,
         load: &Load,
@@ -333,10 +333,10 @@ impl Replica {
         self.step_s(most_running, most_tokens, load)
     }
 
-    /// The highest rate of requests with these lengths at which the targets are met; 0 if none is.
+    /// The highest rate of requests with these lengths at which the targets are met; 0 if there is none.
     ///
     /// # Errors
-    /// When a number makes no sense.
+    /// When a number is invalid.
     pub fn highest_rate(&self, load: &Load, targets: &Targets) -> Result<f64, PlanError> {
         self.check()?;
         load.at(1.0).check()?;

@@ -1,5 +1,5 @@
 //! The search for a fleet: every way to serve a model with some machines, in the order of a goal, and the
-//! reasons of those that cannot.
+//! reasons for the impossible ones.
 
 use crate::error::PlanError;
 use crate::fleet::{FleetPlan, Setup};
@@ -9,24 +9,24 @@ use crate::replica::Targets;
 /// The order in which fleets are preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
-    /// Fewest devices.
+    /// The fewest devices.
     Smallest,
     /// Lowest price of an hour.
     Cheapest,
-    /// Fewest watts.
+    /// The least power.
     LeastPower,
 }
 
-/// What is asked of fleets.
+/// Requirements on fleets.
 #[derive(Debug, Clone, Copy)]
 pub struct Question {
-    /// The load.
+    /// Load of the users.
     pub load: Load,
-    /// Times to meet.
+    /// Targets of latency.
     pub targets: Targets,
-    /// Replicas that may be lost.
+    /// Number of replicas that may be lost.
     pub n_spare: u64,
-    /// A number of replicas, of which the highest load is wanted; none: the smallest number for the load.
+    /// A number of replicas whose highest load is computed; none: the smallest number for the load.
     pub n_replicas: Option<u64>,
     /// The order of the answers.
     pub goal: Goal,
@@ -37,7 +37,7 @@ pub struct Question {
 pub struct Answers {
     /// Fleets with the index of their setup, the best first.
     pub plans: Vec<(usize, FleetPlan)>,
-    /// Indices of setups that cannot, with the reason.
+    /// Indices of setups that cannot meet the load, with the reason.
     pub refused: Vec<(usize, PlanError)>,
 }
 
@@ -45,8 +45,8 @@ impl Question {
     /// The fleets of all setups.
     ///
     /// # Errors
-    /// When a number of the question makes no sense, or a goal lacks the figure that it needs of every
-    /// machine. Faults of one setup are among the answers.
+    /// When a number of the question is invalid, or a goal needs a figure that no machine has. Faults of one
+    /// setup are among the answers.
     pub fn answer(&self, setups: &[Setup]) -> Result<Answers, PlanError> {
         self.load.check()?;
         let mut answers = Answers::default();
@@ -72,7 +72,7 @@ impl Question {
         Ok(answers)
     }
 
-    /// The number that the goal makes small.
+    /// The number that the goal minimizes.
     fn key(&self, plan: &FleetPlan) -> Result<f64, PlanError> {
         let lacks = |figure, purpose| PlanError::NoFigure { machine: plan.machine.clone(), figure, purpose };
         match self.goal {

@@ -1,8 +1,8 @@
-//! A fleet under the virtual clock of `throng-sim`, with the product's own scheduler and router: what the
-//! closed forms cannot say, such as queues behind bursts and lost replicas.
+//! A fleet under the virtual clock of `throng-sim`, with the product's own scheduler and router, for effects
+//! that the closed forms leave out, such as queues behind bursts and lost replicas.
 //!
-//! Of a large fleet a few replicas are simulated with their part of the load. Several runs with other seeds
-//! tell how far the result is off.
+//! For a large fleet a few replicas are simulated with their part of the load. Several runs with other seeds
+//! show the error of the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,40 +31,40 @@ use crate::replica::Replica;
 /// Token ids of a simulated model, which no duration depends on.
 const VOCABULARY: u32 = 32_000;
 
-/// Replicas that are simulated of a larger fleet.
+/// Number of replicas that are simulated of a larger fleet.
 const MAX_SIMULATED: u64 = 8;
 
-/// Most simulated seconds of one run.
+/// Maximum number of simulated seconds of one run.
 const MAX_SECONDS: f64 = 86_400.0;
 
-/// Part of a run at its beginning of which the requests do not count.
+/// Share of a run, at its beginning, whose requests do not count.
 const WARM_UP_SHARE: f64 = 0.1;
 
 /// Percentiles of distributions.
 pub const PERCENTILES: [f64; 13] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0];
 
-/// Points of a timeline.
+/// Number of points of a timeline.
 const TIMELINE_POINTS: f64 = 120.0;
 
-/// What is simulated.
+/// Settings of the simulation.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Seconds of one run.
+    /// Duration of one run in seconds.
     pub seconds: f64,
-    /// Runs with different seeds; at least 1.
+    /// Number of runs with different seeds; at least 1.
     pub n_runs: u32,
     /// Seed of the first run.
     pub seed: u64,
-    /// The router's policy.
+    /// Policy of the router.
     pub policy: Policy,
-    /// Replicas that are lost in the middle of a run, and do not come back.
+    /// Number of replicas that are lost in the middle of a run, and do not return.
     pub n_lost: u64,
     /// Milliseconds between two tokens that prompts may lengthen a step to; none: as the product's default.
     pub inter_token_target_ms: Option<u32>,
-    /// Whether clients ask the engine itself, without a gateway and networks between.
+    /// Whether clients send requests to the engine itself, without a gateway and networks between.
     pub is_direct: bool,
-    /// Threads that runs are spread over. No result depends on it.
+    /// Number of threads that runs are spread over. No result depends on it.
     pub n_threads: usize,
 }
 
@@ -73,9 +73,9 @@ pub struct Settings {
 pub struct TimelinePoint {
     /// Seconds since the beginning.
     pub at_s: f64,
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub n_waiting: f64,
-    /// Sequences that run.
+    /// Number of running sequences.
     pub n_running: f64,
     /// Share of the memory for keys and values that sequences hold.
     pub cache_share: f64,
@@ -91,9 +91,9 @@ pub type Percentiles = Vec<f64>;
 pub struct Simulated {
     /// Replicas that were simulated.
     pub n_replicas: u64,
-    /// Replicas that they stand for.
+    /// Number of replicas that they represent.
     pub of_replicas: u64,
-    /// Runs.
+    /// Number of runs.
     pub n_runs: u32,
     /// Seconds in which requests of a run arrive.
     pub seconds: f64,
@@ -110,16 +110,17 @@ pub struct Simulated {
     /// Timeline of the first run.
     pub timeline: Vec<TimelinePoint>,
     /// Mean over the runs of the 99th percentile of first-token times in milliseconds, and the largest
-    /// distance of a run from it in parts of it.
+    /// distance of a run from it as a share of it.
     pub first_token_p99: (f64, f64),
-    /// The same of gaps.
+    /// Mean over the runs of the gaps' 99th percentile in milliseconds, and the largest distance of a run
+    /// from it as a share of it.
     pub gap_p99: (f64, f64),
 }
 
-/// Simulates `n_replicas` replicas under a load, which is that of all of them.
+/// Simulates `n_replicas` replicas under a load, which is the total of all of them.
 ///
 /// # Errors
-/// When a number makes no sense, or prompts are computed apart, which this simulation does not have.
+/// When a number is invalid, or prompts are computed apart, which this simulation does not have.
 pub fn simulate(
     replica: &Replica,
     n_replicas: u64,
@@ -176,7 +177,7 @@ pub(crate) fn failed(error: SimError) -> PlanError {
     PlanError::Malformed { what: "the simulation".to_owned(), reason: error.to_string() }
 }
 
-/// Nanoseconds of so many seconds, which are not negative and at most a year.
+/// Nanoseconds of this number of seconds, clamped to between zero and a year.
 pub(crate) fn nanos(seconds: f64) -> Nanos {
     Nanos::from(Duration::from_secs_f64(seconds.clamp(0.0, 365.0 * MAX_SECONDS)))
 }
@@ -223,7 +224,7 @@ fn run(
 /// times the mean. The day lasts `seconds`.
 ///
 /// # Errors
-/// When a number makes no sense.
+/// When a number is invalid.
 pub fn day(
     load: &Load,
     peak_factor: f64,
@@ -239,7 +240,7 @@ pub fn day(
 /// Requests of a load at random times, until `duration` is over. The same seed gives the same requests.
 ///
 /// # Errors
-/// When a number of the load makes no sense.
+/// When a number of the load is invalid.
 pub fn workload(
     load: &Load,
     max_sequence_tokens: u32,
@@ -250,12 +251,12 @@ pub fn workload(
     OpenLoop::new(process, shape(load, u64::from(max_sequence_tokens)), duration, seed)
 }
 
-/// Nanoseconds of the beginning of a run of which the requests do not count.
+/// Duration of the beginning of a run whose requests do not count, in nanoseconds.
 pub fn warm_up(seconds: f64) -> Nanos {
     nanos(seconds * WARM_UP_SHARE)
 }
 
-/// One lane of a replica as the simulator has it.
+/// Configuration of one simulated lane of a replica.
 fn config(replica: &Replica, load: &Load, settings: &Settings) -> ReplicaConfig {
     let lanes = f64::from(replica.n_lanes);
     let sequence_tokens = (load.prompt.mean + load.output.mean).ceil() as u64;

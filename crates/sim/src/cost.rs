@@ -1,4 +1,4 @@
-//! How long a step takes, asked by the simulated executors.
+//! Durations of steps for the simulated executors.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 /// The properties of one step that its duration depends on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepShape {
-    /// Sequences in the batch.
+    /// Number of sequences in the batch.
     pub n_sequences: u32,
-    /// Tokens that go through the layers.
+    /// Number of tokens that go through the layers.
     pub n_tokens: u32,
-    /// Prompt tokens among them.
+    /// Number of prompt tokens among them.
     pub n_prompt_tokens: u32,
-    /// Tokens whose logits are computed.
+    /// Number of tokens whose logits are computed.
     pub n_logits: u32,
     /// Sum of the context lengths of the sequences, in tokens: keys and values that are read once.
     pub n_context_tokens: u64,
@@ -37,7 +37,7 @@ pub trait CostModel: Debug + Send + Sync {
 pub struct LinearCostModel {
     /// Time of an empty step.
     pub fixed: Duration,
-    /// Time added by each token that goes through the layers.
+    /// Time added by each token that passes the layers.
     pub per_token: Duration,
     /// Time added by each sequence.
     pub per_sequence: Duration,

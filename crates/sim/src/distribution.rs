@@ -13,12 +13,12 @@ pub enum Distribution {
     Constant(f64),
     /// Equally likely numbers between two bounds.
     Uniform {
-        /// Lower bound.
+        /// Smallest value.
         low: f64,
-        /// Upper bound.
+        /// Largest value.
         high: f64,
     },
-    /// Exponential.
+    /// An exponential distribution.
     Exponential {
         /// Mean of the distribution.
         mean: f64,
@@ -88,12 +88,12 @@ impl Distribution {
     }
 }
 
-/// An exponential number of mean 1.
+/// An exponential random number of mean 1.
 fn exponential(rng: &mut Rng) -> f64 {
     -(1.0 - rng.f64()).ln()
 }
 
-/// A normal number of mean 0 and variance 1 (Box and Muller).
+/// A normal random number of mean 0 and variance 1 (Box and Muller).
 fn normal(rng: &mut Rng) -> f64 {
     let radius = (2.0 * exponential(rng)).sqrt();
     radius * (std::f64::consts::TAU * rng.f64()).cos()

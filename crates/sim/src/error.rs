@@ -10,7 +10,7 @@ pub enum SimError {
     Setting {
         /// Name of the setting.
         field: &'static str,
-        /// Fault of the setting.
+        /// Reason why the setting is invalid.
         problem: String,
     },
     /// A line of a trace or a recording that cannot be read.
@@ -18,7 +18,7 @@ pub enum SimError {
     Line {
         /// Number of the line, from 1.
         line: u64,
-        /// Fault of the line.
+        /// Reason why the line is invalid.
         problem: String,
     },
     /// A file without any request.
@@ -29,23 +29,23 @@ pub enum SimError {
     TimeRunsBackwards {
         /// Number of the request, from 0.
         index: u64,
-        /// Its time in seconds.
+        /// Time in seconds.
         at_s: f64,
-        /// The time before in seconds.
+        /// Time of the previous event in seconds.
         before_s: f64,
     },
-    /// Reading failed.
+    /// Reading the input failed.
     #[error("reading failed: {0}")]
     Read(#[from] io::Error),
 }
 
 impl SimError {
-    /// The error of a setting.
+    /// Creates the error of a setting.
     pub fn setting(field: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting { field, problem: problem.into() }
     }
 
-    /// The error of a line.
+    /// Creates the error of a line.
     pub fn line(line: u64, problem: impl Into<String>) -> Self {
         Self::Line { line, problem: problem.into() }
     }
@@ -54,7 +54,7 @@ impl SimError {
 /// Checks that a number is finite and above 0.
 ///
 /// # Errors
-/// Names the field.
+/// The error names the field.
 pub fn check_positive(field: &'static str, value: f64) -> Result<f64, SimError> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
@@ -66,7 +66,7 @@ pub fn check_positive(field: &'static str, value: f64) -> Result<f64, SimError> 
 /// Checks that a number is finite and not negative.
 ///
 /// # Errors
-/// Names the field.
+/// The error names the field.
 pub fn check_not_negative(field: &'static str, value: f64) -> Result<f64, SimError> {
     if value.is_finite() && value >= 0.0 {
         Ok(value)

@@ -1,11 +1,11 @@
-//! The queue of what will happen, in order of time; of events at one time the one that was added first.
+//! The queue of future events, in order of time; among events of the same time the one that was added first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use throng_core::time::Timestamp;
 
-/// Future events.
+/// Queue of future events.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,

@@ -4,9 +4,9 @@
 //!
 //! A run is made of three things: a [`FleetConfig`](fleet::FleetConfig) (replicas, each a real
 //! [`EngineCore`](throng_core::engine::EngineCore) with a [`CostModel`](cost::CostModel), and a gateway with
-//! the product's own router, health, limits, overload gate and failover), a
-//! [`Workload`](workload::Workload), and [faults](fleet::Fault). An [`Observer`](outcome::Observer) sees each
-//! request; [`ReportBuilder`](report::ReportBuilder) makes a [`Report`](report::Report) of them.
+//! the product's own router, health, limits, overload gate and failover), a [`Workload`](workload::Workload),
+//! and [faults](fleet::Fault). An [`Observer`](outcome::Observer) is notified of each request;
+//! [`ReportBuilder`](report::ReportBuilder) makes a [`Report`](report::Report) of them.
 //!
 //! ```
 //! use std::sync::Arc;

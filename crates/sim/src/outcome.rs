@@ -21,23 +21,23 @@ pub enum EndReason {
     Overloaded,
     /// The request can never run: too long, or more tokens than a limit allows.
     NeverFits,
-    /// The queues of the replicas that were asked were full.
+    /// The queues of all tried replicas were full.
     QueueFull,
     /// The wait for its first step was too long.
     QueueTimeout,
-    /// Its replicas failed, or there was none.
+    /// All replicas failed, or there was none.
     Failed,
-    /// The client left.
+    /// The client disconnected.
     GaveUp,
 }
 
 impl EndReason {
-    /// Whether the whole answer came.
+    /// Whether the answer is complete.
     pub fn is_whole(self) -> bool {
         matches!(self, Self::Stop | Self::Length)
     }
 
-    /// Whether nothing was computed because too much was asked.
+    /// Whether the request was refused because of load, so that nothing was computed.
     pub fn is_refusal(self) -> bool {
         matches!(self, Self::RateLimited | Self::Overloaded | Self::QueueFull)
     }
@@ -58,13 +58,13 @@ pub struct RequestOutcome {
     pub queued: Option<Nanos>,
     /// Latency as the client saw it.
     pub latency: RequestLatency,
-    /// Tokens of its prompt.
+    /// Number of prompt tokens.
     pub n_prompt: u32,
-    /// Number of them that were cached where it ran first.
+    /// Number of prompt tokens that were cached at the first replica.
     pub n_cached: u32,
-    /// Output tokens that the client got.
+    /// Number of output tokens that the client got.
     pub n_output: u32,
-    /// Times that the client asked again.
+    /// Number of the client's retries.
     pub n_retries: u32,
     /// Times that it moved to another replica.
     pub n_failovers: u32,
@@ -81,7 +81,7 @@ impl RequestOutcome {
     }
 }
 
-/// A look at a replica.
+/// A sample of a replica's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ReplicaSample {
     /// Nanoseconds since the beginning.
@@ -90,40 +90,40 @@ pub struct ReplicaSample {
     pub replica: u32,
     /// Whether it runs.
     pub is_up: bool,
-    /// Sequences that run: the batch.
+    /// Number of sequences that run: the batch.
     pub n_running: u32,
-    /// Sequences that wait: the queue.
+    /// Number of sequences that wait: the queue.
     pub n_waiting: u32,
-    /// KV blocks that sequences hold.
+    /// Number of KV blocks that sequences hold.
     pub used_blocks: u32,
-    /// KV blocks that no sequence holds and whose content can be found.
+    /// Number of KV blocks that no sequence holds and whose content can be found.
     pub cached_blocks: u32,
-    /// KV blocks in all.
+    /// Number of all KV blocks.
     pub total_blocks: u32,
-    /// Steps since the sample before.
+    /// Number of steps since the sample before.
     pub n_steps: u64,
     /// Time in steps since the sample before.
     pub busy: Nanos,
-    /// Prompt tokens computed since the sample before.
+    /// Number of prompt tokens computed since the sample before.
     pub prompt_tokens: u64,
-    /// Output tokens since the sample before.
+    /// Number of output tokens since the sample before.
     pub output_tokens: u64,
 }
 
-/// A decision of the autoscaler, and what it saw.
+/// A decision of the autoscaler, and the numbers behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ScaleSample {
     /// Nanoseconds since the beginning.
     pub at_ns: u64,
-    /// Replicas that it wants.
+    /// Desired number of replicas.
     pub n_desired: u32,
     /// Replicas that take requests.
     pub n_serving: u32,
-    /// Replicas that run: those that start and those that end, too.
+    /// Replicas that run, including those that start and those that end.
     pub n_paid: u32,
-    /// Sequences that run on those that take requests.
+    /// Running sequences on replicas that take requests.
     pub n_running: u64,
-    /// Sequences that wait there.
+    /// Number of sequences that wait there.
     pub n_waiting: u64,
     /// Requests so far that found no replica.
     pub n_unserved: u64,
@@ -132,25 +132,25 @@ pub struct ScaleSample {
 /// Totals of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Events of the simulation.
+    /// Number of events of the simulation.
     pub n_events: u64,
-    /// Requests that clients made, without retries.
+    /// Number of requests that clients made, without retries.
     pub n_requests: u64,
-    /// Steps of all replicas.
+    /// Number of steps of all replicas.
     pub n_steps: u64,
     /// Time in steps, summed over replicas.
     pub busy: Nanos,
-    /// Prompt tokens computed.
+    /// Number of computed prompt tokens.
     pub prompt_tokens: u64,
-    /// Output tokens computed.
+    /// Number of computed output tokens.
     pub output_tokens: u64,
-    /// Prompt tokens that were looked for in prefix caches.
+    /// Number of prompt tokens looked up in prefix caches.
     pub cache_query_tokens: u64,
     /// Prompt tokens that were found there.
     pub cache_hit_tokens: u64,
     /// Sequences that lost their blocks and waited again.
     pub preemptions: u64,
-    /// Replicas that were ejected.
+    /// Number of replicas that were ejected.
     pub ejections: u64,
     /// Time of the last event.
     pub end_ns: u64,
@@ -160,19 +160,19 @@ pub struct Totals {
 pub trait Observer {
     /// A client sends a request for the first time.
     fn sent(&mut self, _number: u64, _timed: &TimedRequest) {}
-    /// A client will ask again: the answer begins anew.
+    /// A client will retry: the answer begins anew.
     fn retried(&mut self, _number: u64) {}
-    /// A token comes to its client. `index` counts the tokens of the answer from 0.
+    /// A token reaches its client. `index` counts the tokens of the answer from 0.
     fn token(&mut self, _number: u64, _index: u32, _token: TokenId, _at: Timestamp) {}
     /// The gap between this token of an answer and the one before, at the client.
     fn gap(&mut self, _gap: Nanos) {}
-    /// The gateway has let a request in: limits and gate have been charged.
+    /// The gateway has admitted a request: limits and gate have been charged.
     fn admitted(&mut self, _number: u64, _tenant: u32, _at: Timestamp) {}
     /// The gateway has returned the charge of a request.
     fn released(&mut self, _number: u64, _tenant: u32, _at: Timestamp) {}
     /// A request has ended.
     fn ended(&mut self, _outcome: &RequestOutcome) {}
-    /// A look at a replica.
+    /// A sample of a replica's state was taken.
     fn sampled(&mut self, _sample: &ReplicaSample) {}
     /// The autoscaler has decided.
     fn scaled(&mut self, _sample: &ScaleSample) {}

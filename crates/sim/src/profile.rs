@@ -1,5 +1,5 @@
-//! The profile of a load: lengths, rates, and how much of the prompts a prefix cache of a given size would
-//! have found.
+//! The profile of a load: lengths, rates, and the share of the prompts that a prefix cache of a given size
+//! would have found.
 
 use serde::Serialize;
 use throng_core::fleet::routing::CachedPrefixes;
@@ -10,21 +10,21 @@ use throng_core::timeline::latency::percentile;
 use crate::error::SimError;
 use crate::workload::{SimRequest, Span, Workload, content_id};
 
-/// Most requests that a profile keeps the lengths of.
+/// Maximum number of requests whose lengths a profile keeps.
 const MAX_REQUESTS: usize = 10_000_000;
 
 /// Percentiles of a length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Lengths {
-    /// Mean.
+    /// Mean number of tokens.
     pub mean: f64,
-    /// Median.
+    /// Median number of tokens.
     pub p50: u32,
-    /// 90th percentile.
+    /// 90th percentile of the numbers of tokens.
     pub p90: u32,
-    /// 99th percentile.
+    /// 99th percentile of the numbers of tokens.
     pub p99: u32,
-    /// Longest.
+    /// Largest number of tokens.
     pub max: u32,
 }
 
@@ -46,38 +46,38 @@ impl Lengths {
 /// Hits of a cache of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CacheHits {
-    /// Tokens that it has room for; `None`: any number.
+    /// Number of tokens that it has room for; `None`: any number.
     pub capacity_tokens: Option<u64>,
-    /// Prompt tokens found, in parts of all prompt tokens.
+    /// Share of the prompt tokens that was found.
     pub hit_share: f64,
 }
 
 /// Profile of a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TraceProfile {
-    /// Requests.
+    /// Number of requests.
     pub n_requests: u64,
     /// Time from the first to the last arrival.
     pub duration_s: f64,
-    /// Mean requests a second.
+    /// Mean number of requests per second.
     pub mean_rate: f64,
-    /// Requests of the busiest minute, a second.
+    /// Requests per second in the busiest minute.
     pub peak_rate: f64,
     /// Coefficient of variation of the gaps between arrivals: 1 for independent ones, more for bursts.
     pub gap_cv: f64,
-    /// Tokens of prompts.
+    /// Lengths of prompts in tokens.
     pub prompt: Lengths,
-    /// Tokens of outputs.
+    /// Lengths of outputs in tokens.
     pub output: Lengths,
-    /// Prompt tokens in all.
+    /// Number of all prompt tokens.
     pub prompt_tokens: u64,
-    /// Output tokens in all.
+    /// Number of all output tokens.
     pub output_tokens: u64,
     /// Hits by size of the cache, one cache for all; the least recently used blocks are dropped.
     pub cache: Vec<CacheHits>,
 }
 
-/// Makes the profile of a load, with the hits of caches of these sizes in tokens and of one without bound.
+/// Computes the profile of a load, with the hits of caches of these sizes in tokens and of one without bound.
 ///
 /// # Errors
 /// Those of the workload; [`SimError::Empty`] of a load without requests, and when it has too many.

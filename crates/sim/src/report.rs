@@ -9,7 +9,7 @@ use throng_core::timeline::latency::{LatencyHistogram, LatencyStats, LatencySumm
 
 use crate::outcome::{EndReason, Observer, ReplicaSample, RequestOutcome, ScaleSample, Totals};
 
-/// An observer that keeps histograms, and samples as far as the fleet takes any.
+/// An observer that keeps histograms, and samples if the fleet takes any.
 #[derive(Debug, Default)]
 pub struct ReportBuilder {
     latencies: LatencyStats,
@@ -34,7 +34,7 @@ impl ReportBuilder {
         Self { latencies: LatencyStats::new(objective), warm_up_ns: warm_up.0, ..Self::default() }
     }
 
-    /// Latencies so far, with their whole distributions. Gaps are those of the warm-up too.
+    /// Latencies so far, with their whole distributions. Gaps include those of the warm-up.
     pub fn latencies(&self) -> &LatencyStats {
         &self.latencies
     }
@@ -101,7 +101,7 @@ impl Observer for ReportBuilder {
 pub struct Report {
     /// Time from the first request to the last end.
     pub duration_s: f64,
-    /// Requests that ended, without those of the warm-up.
+    /// Number of requests that ended, without those of the warm-up.
     pub n_requests: u64,
     /// Number of ends by their reason.
     pub ends: BTreeMap<EndReason, u64>,
@@ -109,23 +109,23 @@ pub struct Report {
     pub first_token: LatencySummary,
     /// Gaps between tokens, those of the warm-up included.
     pub gap: LatencySummary,
-    /// Mean gaps of answers.
+    /// Mean times between tokens, one for each answer.
     pub mean_gap: LatencySummary,
     /// Time to the end of whole answers.
     pub end_to_end: LatencySummary,
     /// Time from the gateway to the first step.
     pub queued: LatencySummary,
-    /// Whole answers a second.
+    /// Complete answers per second.
     pub requests_per_second: f64,
-    /// Good answers a second.
+    /// Good answers per second.
     pub goodput: f64,
-    /// Good answers in parts of all requests.
+    /// Share of good answers among all requests.
     pub good_share: f64,
-    /// Prompt tokens a second.
+    /// Computed prompt tokens per second.
     pub prompt_tokens_per_second: f64,
-    /// Output tokens a second.
+    /// Output tokens per second.
     pub output_tokens_per_second: f64,
-    /// Times that clients asked again.
+    /// Number of the clients' retries.
     pub n_retries: u64,
     /// Times that requests moved to another replica.
     pub n_failovers: u64,

@@ -1,5 +1,4 @@
-//! Several independent runs on several threads, with results in the order of the jobs whatever the threads
-//! do.
+//! Several independent runs on several threads, with results in the order of the jobs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

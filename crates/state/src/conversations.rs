@@ -44,7 +44,7 @@ struct Body {
 /// A page of items.
 #[derive(Debug, Clone, Default)]
 pub struct ItemPage {
-    /// The items.
+    /// Items of the page.
     pub items: Vec<Item>,
     /// Whether there are more items.
     pub has_more: bool,
@@ -57,7 +57,7 @@ pub struct PageQuery {
     pub after: Option<String>,
     /// Maximum number of items.
     pub limit: usize,
-    /// Whether the newest items come first.
+    /// Whether the newest items are first.
     pub is_descending: bool,
 }
 

@@ -6,12 +6,12 @@ use throng_store::StoreError;
 /// Reason why a kept object cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// There is no such object, or it is another tenant's.
+    /// The object does not exist, or belongs to another tenant.
     #[error("No {what} found with id '{id}'")]
     NotFound {
-        /// Kind of the object in a sentence, like `file`.
+        /// Kind of the object for error messages, like `file`.
         what: &'static str,
-        /// Requested id.
+        /// The requested id.
         id: String,
     },
     /// The request is invalid.

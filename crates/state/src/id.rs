@@ -1,4 +1,4 @@
-//! Ids of kept objects.
+//! Formats of the ids of kept objects.
 
 use uuid::Uuid;
 

@@ -23,7 +23,7 @@ pub enum ResultPart {
 pub(crate) struct ResultsOf {
     /// Id of the batch.
     pub batch: String,
-    /// Part of its results.
+    /// Part of the batch's results.
     pub part: ResultPart,
 }
 
@@ -118,7 +118,8 @@ pub fn openai_result(line: &ResultLine, body: &[u8]) -> Vec<u8> {
         request_id: &line.request_id,
         body,
     });
-    let id = format!("batch_{}", line.request_id);
+    // A line that was never sent has the number of the batch in place of a request's id.
+    let id = format!("batch_{}", line.request_id.trim_start_matches("batch_"));
     let written = Written { id, custom_id: line.custom_id.as_deref(), response, error };
     with_end(serde_json::to_vec(&written).unwrap_or_default())
 }

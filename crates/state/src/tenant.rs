@@ -1,4 +1,4 @@
-//! Kept objects of one tenant. All keys are made here, so that no id is looked up without its tenant.
+//! Kept objects of one tenant. All keys are built here, so that no id is looked up without its tenant.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl TenantState {
         Self { store, tenant, quota, retention_s: None }
     }
 
-    /// Sets how long new objects are kept; `None` for ever.
+    /// Sets the time for which new objects are kept; `None` for ever.
     #[must_use]
     pub fn keeping_for(self, retention_s: Option<u64>) -> Self {
         Self { retention_s, ..self }
@@ -55,7 +55,7 @@ impl TenantState {
         self.retention_s.map(|seconds| created_unix_s.saturating_add(seconds))
     }
 
-    /// The database.
+    /// Database of the tenant.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
@@ -75,7 +75,7 @@ impl TenantState {
         ObjectKey::new(&*self.tenant, kind, id)
     }
 
-    /// Reads an object, which errors call `what`.
+    /// Reads an object; `what` is its name in errors.
     ///
     /// # Errors
     /// [`StateError::NotFound`], and errors of the database.
@@ -89,10 +89,10 @@ impl TenantState {
         found.ok_or_else(|| StateError::NotFound { what, id: id.to_owned() })
     }
 
-    /// Reads a page of objects of a kind, with the parent and after the id that are given.
+    /// Reads a page of objects of a kind, with the given parent and after the given id.
     ///
     /// # Errors
-    /// [`StateError::NotFound`] for an unknown id, which errors call `what`; errors of the database.
+    /// [`StateError::NotFound`] for an unknown id, with `what` as the object's name; errors of the database.
     pub async fn page(
         &self,
         kind: ObjectKind,

@@ -21,7 +21,7 @@ pub struct AnswerClaim {
     pub expires_unix_s: u64,
 }
 
-/// Heartbeat of a claim's owner, which changes as long as the owner runs.
+/// Heartbeat of a claim's owner, which changes while the owner runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimBeat {
     /// Name of the owner.
@@ -48,7 +48,7 @@ pub enum Claimed {
 /// A stored answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// Media type.
+    /// Media type of the answer.
     pub content_type: String,
     /// Whole body.
     pub body: Vec<u8>,

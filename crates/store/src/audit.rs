@@ -1,4 +1,4 @@
-//! The audit of residency rules, as data: where region-bound requests were sent. Does not know databases.
+//! The audit of residency rules, as data: destinations of region-bound requests. Does not know databases.
 
 /// Maximum number of lines in a query's result.
 pub const MAX_AUDIT_LINES: usize = 1_000;
@@ -15,7 +15,7 @@ pub enum AuditEvent {
 }
 
 impl AuditEvent {
-    /// All events.
+    /// All kinds of events.
     pub const ALL: [Self; 3] = [Self::Placed, Self::Refused, Self::Rule];
 
     /// Name of the event.
@@ -31,11 +31,11 @@ impl AuditEvent {
 /// A line of the audit. Absent names are empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLine {
-    /// Unique id of the line: writing a line twice changes nothing.
+    /// Unique id of the line: writing a line again has no effect.
     pub id: String,
     /// Time of the event, in milliseconds since the epoch.
     pub at_unix_ms: u64,
-    /// Event.
+    /// Kind of the event.
     pub event: AuditEvent,
     /// Id of the request, as in its response.
     pub request_id: String,
@@ -47,7 +47,7 @@ pub struct AuditLine {
     pub permitted: String,
     /// Replica that the request was sent to.
     pub replica: String,
-    /// Region of that replica.
+    /// Region of the replica.
     pub region: String,
     /// Reason for the refusal.
     pub reason: String,
@@ -56,7 +56,7 @@ pub struct AuditLine {
 /// A query for lines of the audit, in the order in which they were written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditQuery {
-    /// First millisecond.
+    /// First millisecond of the period.
     pub start_unix_ms: u64,
     /// Millisecond after the last.
     pub end_unix_ms: u64,

@@ -1,4 +1,4 @@
-//! The time of day.
+//! Functions for the time of day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

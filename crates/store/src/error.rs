@@ -19,13 +19,13 @@ pub enum StoreError {
     /// The file does not exist.
     #[error("there is no database {}", path.display())]
     Missing {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The file cannot be created.
     #[error("cannot make the database {}: {source}", path.display())]
     Create {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Error of the operating system.
         source: std::io::Error,
@@ -33,13 +33,13 @@ pub enum StoreError {
     /// The database belongs to another program.
     #[error("{place} is a database of another program")]
     Foreign {
-        /// The database.
+        /// Location of the database.
         place: String,
     },
     /// The database was written by a newer version of Throng.
     #[error("{place} has schema version {found}, but this version of Throng knows {known} at most")]
     NewerSchema {
-        /// The database.
+        /// Location of the database.
         place: String,
         /// Schema version of the database.
         found: i64,
@@ -52,7 +52,7 @@ pub enum StoreError {
     /// The database does not answer.
     #[error("the database does not answer")]
     NoAnswer,
-    /// Backups of this kind of database are made with its own tools.
+    /// Backups of this kind of database need its own tools.
     #[error("copy a PostgreSQL database with pg_dump")]
     NoBackup,
     /// The database is damaged.
@@ -61,7 +61,7 @@ pub enum StoreError {
     /// The target of a backup already exists.
     #[error("{} exists already; a backup does not overwrite", path.display())]
     BackupExists {
-        /// The target.
+        /// Name of the target.
         path: PathBuf,
     },
     /// No key has this id or prefix.

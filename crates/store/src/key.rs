@@ -11,7 +11,7 @@ use crate::limits::{LimitChange, Limits};
 /// SHA-256 digest of a key. Keys have 256 random bits, so a key cannot be found from its digest.
 pub type KeyDigest = [u8; 32];
 
-/// Prefix of keys.
+/// Prefix of API keys.
 const LABEL: &str = "sk-";
 /// Number of a key's hexadecimal digits that are shown, so that its owner recognizes it; 224 random bits
 /// stay secret.
@@ -25,7 +25,7 @@ pub fn digest_of(key: &[u8]) -> KeyDigest {
 /// A stored key, without the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Id: `key_…`.
+    /// Id of the key: `key_…`.
     pub id: String,
     /// First characters of the key.
     pub prefix: String,

@@ -41,7 +41,7 @@ impl Outcome {
 /// Usage of one request. Absent names are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
-    /// Unique id of the entry: writing an entry twice changes nothing.
+    /// Unique id of the entry: writing an entry again has no effect.
     pub id: String,
     /// Id of the request, as in its response.
     pub request_id: String,
@@ -55,7 +55,7 @@ pub struct LedgerEntry {
     pub key_id: String,
     /// Value of `user` in the request.
     pub user: String,
-    /// Model or adapter.
+    /// Name of the model or adapter.
     pub model: String,
     /// Prompt tokens.
     pub prompt_tokens: u64,
@@ -67,7 +67,7 @@ pub struct LedgerEntry {
     pub prices: Prices,
     /// Milliseconds from the admission to the end of the last answer.
     pub latency_ms: u64,
-    /// Outcome.
+    /// Outcome of the request.
     pub outcome: Outcome,
 }
 
@@ -92,7 +92,7 @@ impl LedgerEntry {
         }
     }
 
-    /// All tokens, including cached ones.
+    /// Number of all tokens, including cached ones.
     pub fn n_tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.generated_tokens)
     }
@@ -101,18 +101,18 @@ impl LedgerEntry {
 /// Dimension by which usage is grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UsageGroup {
-    /// The project.
+    /// Groups by project.
     Project,
-    /// The user.
+    /// Groups by user.
     User,
-    /// The key.
+    /// The API key.
     Key,
-    /// The model.
+    /// Usage is grouped by model.
     Model,
 }
 
 impl UsageGroup {
-    /// All dimensions.
+    /// All dimensions of grouping.
     pub const ALL: [Self; 4] = [Self::Project, Self::User, Self::Key, Self::Model];
 
     /// Name in OpenAI's usage API.
@@ -129,9 +129,9 @@ impl UsageGroup {
 /// A query about usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageQuery {
-    /// First second.
+    /// First second of the period.
     pub start_unix_s: u64,
-    /// Second after the last.
+    /// Second after the end of the period.
     pub end_unix_s: u64,
     /// Width of a time bucket in seconds; 0: all in one bucket.
     pub bucket_width_s: u64,
@@ -156,7 +156,7 @@ pub struct UsageRow {
     pub model: String,
     /// Number of requests.
     pub n_requests: u64,
-    /// Prompt tokens, including cached ones.
+    /// Number of prompt tokens, including cached ones.
     pub prompt_tokens: u64,
     /// Prompt tokens found in the prefix cache.
     pub cached_tokens: u64,
@@ -169,7 +169,7 @@ pub struct UsageRow {
 /// Usage of one key in a day (UTC).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DailyTotal {
-    /// Days since the epoch.
+    /// Day, counted from the Unix epoch.
     pub day: u64,
     /// Id of the organisation.
     pub organisation_id: String,
@@ -177,7 +177,7 @@ pub struct DailyTotal {
     pub project_id: String,
     /// Id of the key.
     pub key_id: String,
-    /// Tokens, including cached ones.
+    /// Number of tokens, including cached ones.
     pub n_tokens: u64,
     /// Cost of these tokens.
     pub cost: Cost,

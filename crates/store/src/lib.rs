@@ -38,8 +38,8 @@ pub use money::{Cost, MAX_PRICE, Prices, parse_millionths};
 pub use objects::{
     ENTRY_BYTES, ItemAfter, ItemPlace, ItemQuery, Lease, ListOrder, MAX_OBJECT_BYTES, MAX_OBJECT_ID_BYTES,
     MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, MAX_TENANT_BYTES, MAX_TENANT_OBJECTS, NewItem, ObjectChange, ObjectKey,
-    ObjectKind, ObjectQuery, ObjectStore, ObjectUsage, ObjectWrite, PendingObject, Quota, StoredItem,
-    StoredObject, Written,
+    ObjectKind, ObjectQuery, ObjectState, ObjectStore, ObjectUsage, ObjectWrite, PendingObject, Quota,
+    StoredItem, StoredObject, Written,
 };
 pub use open::{file_of, open, open_existing};
 pub use store::{MAX_KEYS, MAX_NAME_BYTES, Store};

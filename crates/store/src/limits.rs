@@ -60,7 +60,7 @@ impl LimitKind {
 pub struct Limits([Option<u64>; LimitKind::ALL.len()]);
 
 impl Limits {
-    /// Creates limits of these kinds; the others are not set.
+    /// Creates limits of these kinds; the others are absent.
     pub fn of(limits: impl IntoIterator<Item = (LimitKind, u64)>) -> Self {
         let mut all = Self::default();
         limits.into_iter().for_each(|(kind, limit)| all.set(kind, Some(limit)));
@@ -89,7 +89,7 @@ pub type LimitChange = Vec<(LimitKind, Option<u64>)>;
 /// Owner of limits, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitScope {
-    /// An organisation.
+    /// An organisation, by its name.
     Organisation(String),
     /// A project of an organisation.
     Project {

@@ -1,4 +1,4 @@
-//! Prices and amounts of money as exact integers. Does not know what is paid for.
+//! Prices and amounts of money as exact integers. Does not know the goods.
 //!
 //! One US dollar per million tokens is 10⁻⁶ dollars per token: a price with up to six decimals is a whole
 //! number of pico-dollars (10⁻¹² dollars) per token.
@@ -43,7 +43,7 @@ impl Prices {
 pub struct Cost(pub u128);
 
 impl Cost {
-    /// Converts micro-dollars.
+    /// Converts an amount from micro-dollars.
     pub fn from_microdollars(amount: u64) -> Self {
         Self(u128::from(amount) * 1_000_000)
     }

@@ -26,23 +26,23 @@ pub trait Store: ObjectStore + Debug + Send + Sync {
     fn revision(&self) -> StoreFuture<'_, i64>;
     /// All keys, with their revision.
     fn keys(&self) -> StoreFuture<'_, KeyTable>;
-    /// The keys that have changed after this revision, or whose limits of any scope have, with the current
-    /// revision.
+    /// The keys that have changed after this revision themselves or in the limits of their scopes, with the
+    /// current revision.
     fn changed_keys(&self, since: i64) -> StoreFuture<'_, KeyTable>;
     /// Creates a key, and its organisation and project if they are new.
     fn create_key(&self, key: NewKey) -> StoreFuture<'_, CreatedKey>;
-    /// Revokes a key, given by id or prefix. Revoking it again changes nothing.
+    /// Revokes a key, given by id or prefix. Revoking it again has no effect.
     fn revoke_key<'a>(&'a self, key: &'a str) -> StoreFuture<'a, ApiKey>;
     /// Changes a key's restrictions.
     fn change_key<'a>(&'a self, key: &'a str, change: KeyChange) -> StoreFuture<'a, ApiKey>;
     /// Changes the limits of an organisation, a project or each of its users.
     fn limit<'a>(&'a self, scope: &'a LimitScope, change: LimitChange) -> StoreFuture<'a, Limits>;
-    /// Appends entries to the ledger, all or none. An entry whose id already exists changes nothing.
+    /// Appends entries to the ledger, all or none. An entry whose id already exists is ignored.
     /// [`StoreError::Refused`] if the database rejects one of them.
     fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()>;
     /// Sums of entries in a time range, ordered by bucket and group.
     fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
-    /// Usage like [`Self::usage`], without this process's timeout.
+    /// Usage as by [`Self::usage`], without this process's timeout.
     fn usage_at_leisure<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
     /// Computes the totals of one hour of ledger entries by an older version, so that queries need not read
     /// its rows. Returns whether there are earlier hours.
@@ -52,7 +52,7 @@ pub trait Store: ObjectStore + Debug + Send + Sync {
     fn repair_totals(&self, unix_s: u64) -> StoreFuture<'_, bool>;
     /// Usage of each key on each of these days, counted since the epoch.
     fn daily_totals(&self, days: Range<u64>) -> StoreFuture<'_, Vec<DailyTotal>>;
-    /// Appends lines to the audit, all or none. A line whose id already exists changes nothing.
+    /// Appends lines to the audit, all or none. A line whose id already exists is ignored.
     fn append_audit<'a>(&'a self, lines: &'a [AuditLine]) -> StoreFuture<'a, ()>;
     /// Lines of the audit with their numbers, which rise in the order of writing.
     fn audit<'a>(&'a self, query: &'a AuditQuery) -> StoreFuture<'a, Vec<(u64, AuditLine)>>;
@@ -66,8 +66,7 @@ pub trait Store: ObjectStore + Debug + Send + Sync {
     ) -> StoreFuture<'a, Claimed>;
     /// Sends a heartbeat of a claim's owner. Returns whether it still has the claim.
     fn beat_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, bool>;
-    /// Stores the answer to a claimed request. Returns whether the caller still had the claim; if not,
-    /// nothing changes.
+    /// Stores the answer to a claimed request, if the caller still has the claim. Returns whether it had.
     fn keep_answer<'a>(&'a self, claim: &'a AnswerClaim, answer: &'a KeptAnswer) -> StoreFuture<'a, bool>;
     /// Releases a claim, if the caller still has it.
     fn release_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, ()>;

@@ -1,4 +1,4 @@
-//! What clients see of requests, down to the bits, for tests that compare one schedule with another.
+//! Client-visible results of requests, down to the bits, for tests that compare one schedule with another.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ pub type Report = Vec<(u32, u32, u32)>;
 /// Prompt reports by request, output reports by sequence.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answers {
-    /// The prompt's tokens, of requests that ask for their log-probabilities.
+    /// The prompt's tokens, for requests with their log-probabilities.
     pub prompts: BTreeMap<RequestId, Vec<Report>>,
-    /// The output tokens.
+    /// Reports of the output tokens, by sequence.
     pub outputs: BTreeMap<SequenceId, Vec<Report>>,
 }
 
@@ -36,7 +36,7 @@ impl Answers {
         }
     }
 
-    /// The answers to request number `from` as those of number `to`.
+    /// The answers to request number `from`, changed to those of number `to`.
     pub fn renamed(&self, from: usize, to: usize) -> Self {
         let (from, to) = (RequestId(from as u64), RequestId(to as u64));
         let of = |sequence: &SequenceId| sequence.request == from;

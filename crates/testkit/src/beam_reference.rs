@@ -8,7 +8,7 @@ use throng_core::scheduling::batch::TokenLogprob;
 /// A token and its reported alternatives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PaperToken {
-    /// The token.
+    /// The chosen token.
     pub chosen: TokenLogprob,
     /// The requested number of alternatives.
     pub top: Vec<TokenLogprob>,
@@ -27,8 +27,8 @@ pub struct ReferenceBeam {
     pub reason: FinishReason,
 }
 
-/// The finished beams, the best first. `next` gives all tokens of the vocabulary with their log-probabilities
-/// after an output, the most likely first; a beam has at most `n_most` output tokens.
+/// The finished beams, the best first. `next` returns all tokens of the vocabulary with their
+/// log-probabilities after an output, the most likely first; a beam has at most `n_most` output tokens.
 pub fn reference_beam_search(
     search: &BeamSearch,
     sampling: &SamplingParams,
@@ -91,7 +91,7 @@ fn ids(tokens: &[PaperToken]) -> Vec<TokenId> {
     tokens.iter().map(|token| token.chosen.token).collect()
 }
 
-/// Report of a token, if log-probabilities of so many tokens beside it are reported.
+/// Report of a token, if log-probabilities of this number of further tokens are reported.
 fn report(n_top: Option<u32>, token: TokenLogprob, all: &[TokenLogprob]) -> PaperToken {
     match n_top {
         Some(n) => PaperToken { chosen: token, top: all[..all.len().min(n as usize)].to_vec() },

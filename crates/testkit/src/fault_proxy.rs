@@ -1,6 +1,6 @@
-//! A TCP proxy that can be told to fail as networks do: it delays, falls silent in one or both directions,
-//! loses connections, and leaves them half-open. Bytes that it holds back are delivered late when it is
-//! healed, as TCP does after a partition. Does not know what crosses it.
+//! A TCP proxy that can fail like networks: it delays, stops forwarding in one or both directions, loses
+//! connections, and leaves them half-open. Bytes that it holds back are delivered late when it is healed, as
+//! TCP does after a partition. Does not know the forwarded data.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Chunks of one direction that are held back; then the sender's socket fills up.
+/// Number of chunks of one direction that are held back; then the sender's socket fills up.
 const MAX_CHUNKS: usize = 64;
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Direction of bytes.
+/// Direction in which bytes flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server behind the proxy.
@@ -22,7 +22,7 @@ pub enum Direction {
     ToClient,
 }
 
-/// Treatment of the bytes of one direction, those of new connections too.
+/// Treatment of the bytes of one direction, on existing and new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// The bytes arrive after this time.
@@ -65,7 +65,7 @@ struct Link {
 }
 
 impl FaultProxy {
-    /// Starts a proxy in front of `server`, which need not listen yet. Everything passes.
+    /// Starts a proxy in front of `server`, which need not listen yet. All bytes pass at first.
     ///
     /// # Panics
     /// When no port is free.
@@ -102,13 +102,13 @@ impl FaultProxy {
         self.shared.changed.notify_all();
     }
 
-    /// A black hole: connections are accepted, nothing is delivered.
+    /// Accepts connections, but delivers no bytes.
     pub fn hold_all(&self) {
         self.set(Direction::ToServer, Flow::Held);
         self.set(Direction::ToClient, Flow::Held);
     }
 
-    /// Lets everything pass again, and delivers the held-back bytes.
+    /// Lets all bytes pass again, and delivers the held-back ones.
     pub fn heal(&self) {
         self.set(Direction::ToServer, Flow::Passes(Duration::ZERO));
         self.set(Direction::ToClient, Flow::Passes(Duration::ZERO));
@@ -121,8 +121,8 @@ impl FaultProxy {
         self.shared.changed.notify_all();
     }
 
-    /// The server's ends of all connections are gone, and nobody tells the clients, as when a machine loses
-    /// its power. New connections are as ever.
+    /// Drops the server's ends of all connections without telling the clients, as when a machine loses its
+    /// power. New connections work as before.
     pub fn leave_half_open(&self) {
         for link in &self.shared.known().links {
             link.is_half_open.store(true, Ordering::Release);
@@ -131,7 +131,7 @@ impl FaultProxy {
         self.shared.changed.notify_all();
     }
 
-    /// Connections that were accepted so far.
+    /// Number of accepted connections so far.
     pub fn n_accepted(&self) -> usize {
         self.shared.known().n_accepted
     }

@@ -1,4 +1,4 @@
-//! What transformers computes for fixtures, and checks of it on any backend. Does not know what computes.
+//! Results of transformers for fixtures, and checks against them on any backend. Does not know the backends.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

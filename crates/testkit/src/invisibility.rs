@@ -1,7 +1,7 @@
 //! Invisibility: the bits of a request's tokens and log-probabilities are the same alone and in any batch,
-//! however its prompt is chunked, whether its prefix is cached, after preemption, on one thread and on two.
-//! Random compositions run through the real scheduler and the real model; each is compared with every request
-//! run alone. Does not know what computes.
+//! with any chunks, with or without a cached prefix, after preemption, on one thread and on two. Random
+//! compositions run through the real scheduler and the real model; each is compared with every request run
+//! alone. Does not know the backends.
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed>` runs that composition alone.
 
@@ -30,10 +30,10 @@ use crate::answers::Answers;
 use crate::one_sequence::with_kind;
 use crate::tiny_model::TinyModel;
 
-/// Number of requests that compositions are made of.
+/// Number of requests in compositions.
 pub const N_REQUESTS: usize = 96;
 const VOCABULARY: usize = 64;
-/// Two fifths of the requests name one of them.
+/// Two fifths of the requests use an adapter.
 pub const N_ADAPTERS: usize = 3;
 /// Limits of the runners.
 pub const LIMITS: RunnerLimits = RunnerLimits {
@@ -44,11 +44,11 @@ pub const LIMITS: RunnerLimits = RunnerLimits {
     max_sequence_tokens: None,
 };
 
-/// How one composition is scheduled.
+/// Schedule of a composition.
 #[derive(Debug)]
 struct Composition {
     requests: Vec<usize>,
-    /// How many requests are submitted before each step until all are.
+    /// Number of requests submitted before each step, until all are.
     joins_at_once: usize,
     n_blocks: u32,
     max_batch_tokens: u32,
@@ -146,13 +146,13 @@ impl Composition {
 /// Counts what the compositions have covered, so that the test fails if a case is not covered.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Preempted sequences.
+    /// Number of preempted sequences.
     pub preemptions: u64,
-    /// Tokens found in the prefix cache.
+    /// Number of tokens found in the prefix cache.
     pub hit_tokens: u64,
-    /// Sequences of the largest batch.
+    /// Number of sequences of the largest batch.
     pub largest_batch: usize,
-    /// Most steps that were in flight.
+    /// Maximum number of steps that were in flight.
     pub most_in_flight: usize,
 }
 

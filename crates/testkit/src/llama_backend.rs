@@ -23,7 +23,7 @@ use throng_model::shapes::{Activation, AttentionShape, Columns, KvShape, RopeSty
 
 use crate::rotation::rotate;
 
-/// The device.
+/// A device that supports only the operations of Llama.
 #[derive(Default)]
 pub struct LlamaBackend {
     /// The layers that are being recorded.
@@ -39,9 +39,9 @@ type Operation = Box<dyn Fn() + Send>;
 /// Number of times that the layers of a step were recorded, and replayed.
 #[derive(Debug, Default)]
 pub struct LayerCounts {
-    /// Steps of which the layers were recorded.
+    /// Number of steps whose layers were recorded.
     pub n_recorded: AtomicUsize,
-    /// Steps of which the layers were replayed.
+    /// Number of steps whose layers were replayed.
     pub n_replayed: AtomicUsize,
 }
 
@@ -85,7 +85,7 @@ impl<T> Handle<T> {
     }
 }
 
-/// Activations on the device, and the copy of them that the host has asked for.
+/// Activations on the device, and the copy that the host has requested.
 #[derive(Debug)]
 pub struct Buffer {
     rows: Handle<Rows>,
@@ -104,8 +104,8 @@ impl Rows {
         self.data.chunks_exact(self.cols)
     }
 
-    /// Rows to be written, as many as `n_rows`: an operation takes their number from its input, so that it
-    /// can be run again for a step with others.
+    /// Rows to be written, `n_rows`: an operation takes their number from its input, so that it can be run
+    /// again for a step with another number.
     fn written(&mut self, n_rows: usize) -> impl Iterator<Item = &mut [f32]> {
         self.data.resize(n_rows * self.cols, f32::NAN);
         self.data.chunks_exact_mut(self.cols)

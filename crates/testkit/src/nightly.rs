@@ -3,10 +3,10 @@
 /// The variable that `cargo xtask test --nightly` sets.
 const NIGHTLY: &str = "THRONG_NIGHTLY";
 
-/// Number in a variable of the environment, which repeats a failed case or asks for more work.
+/// Number in a variable of the environment, which repeats a failed case or requests more work.
 ///
 /// # Panics
-/// When the variable has something else.
+/// When the variable has another value.
 pub fn requested(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect("a number"))
 }

@@ -1,4 +1,4 @@
-//! One sequence that runs through an executor without a scheduler. Does not know what computes.
+//! One sequence that runs through an executor without a scheduler. Does not know the executor.
 
 use std::sync::Arc;
 
@@ -33,19 +33,19 @@ pub struct OneSequence {
 }
 
 impl OneSequence {
-    /// A sequence with this prompt, of which nothing was computed.
+    /// A sequence with this prompt, without computed tokens.
     pub fn new(prompt: &[u32], sampling: Arc<SamplingParams>) -> Self {
         let (batch, step) = Default::default();
         let (tokens, n_prompt) = (prompt.to_vec(), prompt.len());
         Self { tokens, n_prompt, n_computed: 0, sampling, adapter: None, batch, step, n_steps: 0 }
     }
 
-    /// The same sequence, computed by an adapter.
+    /// Runs the sequence with an adapter.
     pub fn with_adapter(self, adapter: AdapterId) -> Self {
         Self { adapter: Some(adapter), ..self }
     }
 
-    /// Computes the prompt in chunks; `each` sees the reports of all its positions, the first output's last.
+    /// Computes the prompt in chunks; `each` gets the reports of all its positions, the first output's last.
     pub fn prefill(
         &mut self,
         executor: &mut dyn Executor,
@@ -82,7 +82,7 @@ impl OneSequence {
         &self.batch
     }
 
-    /// Makes the batch of the next tokens.
+    /// Fills the batch with the next tokens.
     fn fill_batch(&mut self, executor: &dyn Executor, n_new: usize) {
         let end = self.n_computed + n_new;
         let n_blocks = executor.capacity().n_blocks as usize;
@@ -135,7 +135,7 @@ impl OneSequence {
     }
 }
 
-/// One of four kinds of sampling in turn: greedy, among the likeliest tokens, with penalties, and hot.
+/// Sampling of one of four kinds, by index: greedy, among the likeliest tokens, with penalties, and hot.
 pub fn with_kind(i: usize, plain: SamplingParams) -> SamplingParams {
     match i % 4 {
         0 => SamplingParams { temperature: 0.0, ..plain },

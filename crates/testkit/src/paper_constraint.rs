@@ -1,6 +1,6 @@
-//! A token constraint without a grammar, for tests: which tokens it allows follows from a hash of the output
-//! so far. It refuses outputs that it did not allow itself, so that a mask of the wrong position shows. Does
-//! not know executors.
+//! A token constraint without a grammar, for tests: the allowed tokens follow from a hash of the output so
+//! far. It refuses outputs that it did not allow itself, so that a mask of the wrong position shows. Does not
+//! know executors.
 
 use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
 use throng_core::request::TokenId;
@@ -12,7 +12,7 @@ pub struct PaperConstraint {
     pub vocabulary_size: u32,
     /// Seed of the tokens.
     pub seed: u64,
-    /// One in so many outputs allows a single token; 0: none does.
+    /// One in this many outputs allows a single token; 0: none does.
     pub one_in_forced: u64,
     /// Number of output tokens after which there is no mask, if given.
     pub fails_after: Option<usize>,
@@ -23,7 +23,7 @@ impl PaperConstraint {
         output.iter().fold(self.seed, |key, &token| hash(key, u64::from(token) + 1))
     }
 
-    /// The token that is allowed for sure, and whether it is the only one.
+    /// A token that is certainly allowed, and whether it is the only one.
     fn first(&self, key: u64) -> (TokenId, bool) {
         let is_alone = hash(key, 1).is_multiple_of(self.one_in_forced);
         ((key % u64::from(self.vocabulary_size)) as TokenId, is_alone)
@@ -62,7 +62,7 @@ impl TokenConstraint for PaperConstraint {
     }
 }
 
-/// Two words into one.
+/// Hashes two words into one.
 fn hash(a: u64, b: u64) -> u64 {
     let x = (a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53) ^ (x >> 29)

@@ -1,6 +1,6 @@
-//! What a paper executor remembers of a sequence: a digest of all slots that it read. Where the executor has
-//! slots of recurrent state, each holds such a digest, and a step goes on from it only if it is the digest of
-//! the blocks that the sequence has. Does not know how tokens are chosen.
+//! State of a paper executor for a sequence: a digest of all slots that it read. If the executor has slots of
+//! recurrent state, each holds such a digest, and a step continues from it only if it is the digest of the
+//! sequence's blocks. Does not know how tokens are chosen.
 
 use throng_core::request::TokenId;
 use throng_core::scheduling::batch::{MemorySlot, SlotCopy, StateShare, TokenLogprob};
@@ -49,14 +49,31 @@ impl PaperStates {
         Self((0..u64::from(n_slots)).map(|slot| Seen(mix(slot, 0xbeef))).collect())
     }
 
+    /// Whether the executor has none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A half of a state.
+    pub(crate) fn part(&self, slot: MemorySlot, part: u32) -> [u8; 4] {
+        self.0[slot.0 as usize].0.to_le_bytes().as_chunks().0[part as usize]
+    }
+
+    /// Overwrites a half of a state.
+    pub(crate) fn set_part(&mut self, slot: MemorySlot, part: u32, half: [u8; 4]) {
+        let mut halves = self.0[slot.0 as usize].0.to_le_bytes();
+        halves.as_chunks_mut().0[part as usize] = half;
+        self.0[slot.0 as usize] = Seen(u64::from_le_bytes(halves));
+    }
+
     pub(crate) fn copy(&mut self, copies: &[SlotCopy]) {
         for copy in copies {
             self.0[copy.to.0 as usize] = self.0[copy.from.0 as usize];
         }
     }
 
-    /// Tokens that a sequence has seen before a step, of which its blocks say `of_blocks`: others where its
-    /// state does not agree.
+    /// State of a sequence before a step; `of_blocks` is the state by its blocks. Returns another one if the
+    /// recurrent state does not agree.
     pub(crate) fn before(&self, share: Option<StateShare>, of_blocks: Seen) -> Seen {
         assert_eq!(share.is_some(), !self.0.is_empty(), "a state for every sequence, or none for all");
         let Some(share) = share else { return of_blocks };
@@ -64,7 +81,7 @@ impl PaperStates {
         if state == of_blocks { state } else { Seen(mix(state.0, of_blocks.0)) }
     }
 
-    /// Writes what a sequence has seen after `n` of the `n_new` tokens of a step.
+    /// Writes the digest of a sequence after `n` of the `n_new` tokens of a step.
     pub(crate) fn note(&mut self, share: Option<StateShare>, (n, n_new): (usize, usize), seen: Seen) {
         let Some(share) = share else { return };
         for save in share.saves.into_iter().flatten().filter(|save| save.n_tokens as usize == n) {

@@ -1,5 +1,5 @@
 //! A PostgreSQL server of a test's own, from Debian's package: started in a new folder, killed and frozen as
-//! the test wants.
+//! the test requires.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -26,8 +26,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server with its data in `folder`, which must be empty. `None`, with a line that says so,
-    /// where PostgreSQL is not installed.
+    /// Starts a server with its data in `folder`, which must be empty. `None`, with a message, if PostgreSQL
+    /// is not installed.
     ///
     /// # Panics
     /// When it is installed and does not start.
@@ -62,7 +62,7 @@ impl Postgres {
     /// The URL of a new, empty database.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn new_database(&self, name: &str) -> String {
         let made = unprivileged(&self.programs.join("createdb"))
             .args(["--host=127.0.0.1", "--username=postgres", &format!("--port={}", self.port), name])
@@ -97,7 +97,7 @@ impl Postgres {
         self.wait_until_ready();
     }
 
-    /// Stops all its processes from running, so that nothing is answered and no connection ends.
+    /// Stops all its processes: requests get no answer, and connections stay open.
     pub fn freeze(&self) {
         self.signal("STOP");
     }

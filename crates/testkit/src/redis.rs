@@ -1,5 +1,5 @@
 //! A Redis server of a test's own, from Debian's package: started on a free port without files, stopped,
-//! frozen and emptied as the test wants.
+//! frozen and emptied as the test requires.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts a server. `None`, with a line that says so, where Redis is not installed.
+    /// Starts a server. `None`, with a message, if Redis is not installed.
     ///
     /// # Panics
     /// When it is installed and does not start.
@@ -37,12 +37,12 @@ impl RedisServer {
         Some(server)
     }
 
-    /// Its URL.
+    /// URL of the server.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Kills it at once, with all that it knew.
+    /// Kills it at once, with all its data.
     ///
     /// # Panics
     /// When there is no program `kill`.
@@ -60,12 +60,12 @@ impl RedisServer {
         self.wait_until_ready();
     }
 
-    /// Stops it from running, so that nothing is answered and no connection ends.
+    /// Stops its process: requests get no answer, and connections stay open.
     pub fn freeze(&self) {
         self.signal("STOP");
     }
 
-    /// Lets it run again.
+    /// Continues the stopped server.
     pub fn thaw(&self) {
         self.signal("CONT");
     }

@@ -1,5 +1,5 @@
 //! Files that some tests need and that are not part of the project: they lie in `../shared`, beside the
-//! checkout. Does not know what is in them.
+//! checkout. Does not know their content.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Prints that something is not tested, and notes it for the end of `cargo xtask test`.
+/// Prints that a test is skipped, and notes it for the end of `cargo xtask test`.
 ///
 /// # Panics
 /// When it cannot be noted.

@@ -15,7 +15,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts one with so many KiB over a folder. `None`, with a line that says so, where that is not
+    /// Mounts a file system of this number of KiB over a folder. `None`, with a message, if that is not
     /// possible.
     pub fn mount(folder: &Path, kib: u32) -> Option<Self> {
         let mut mount = Command::new("mount");
@@ -36,7 +36,7 @@ impl SmallDisk {
     /// Leaves no room for a single byte.
     ///
     /// # Panics
-    /// When the file that takes the room cannot be made.
+    /// When the file that takes the room cannot be created.
     pub fn fill(&self) {
         let mut options = OpenOptions::new();
         let mut file = options.append(true).create(true).open(self.path("filler")).expect("a file");
@@ -45,7 +45,7 @@ impl SmallDisk {
         }
     }
 
-    /// Gives the room back.
+    /// Removes the file that fills the disk.
     ///
     /// # Panics
     /// When it was not filled.

@@ -15,11 +15,11 @@ pub struct TinyModel {
     pub architecture: &'static str,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Layers.
+    /// Number of layers.
     pub n_layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub n_heads: usize,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
@@ -27,9 +27,9 @@ pub struct TinyModel {
     pub feed_forward: usize,
     /// Experts of a layer and of a token; `(0, 0)` without.
     pub experts: (usize, usize),
-    /// Tokens of the vocabulary.
+    /// Number of tokens of the vocabulary.
     pub vocabulary: usize,
-    /// Most tokens of a sequence.
+    /// Maximum number of tokens of a sequence.
     pub context: usize,
     /// Whether the file describes a byte-level vocabulary (then `vocabulary` is at least 260).
     pub with_tokenizer: bool,
@@ -38,7 +38,7 @@ pub struct TinyModel {
 }
 
 impl Default for TinyModel {
-    /// One layer of 256 columns, which every format can hold, over 64 tokens.
+    /// A model with one layer of 256 columns, which every format can hold, over 64 tokens.
     fn default() -> Self {
         Self {
             architecture: "qwen3",
@@ -168,7 +168,7 @@ impl TinyModel {
     }
 }
 
-/// Norms and routers stay in F32.
+/// Leaves norms and routers in F32.
 fn store(weights: &Weights, format: Format) -> (Format, Vec<u8>) {
     let format = match weights.shape.len() == 1 || weights.name.contains("ffn_gate_inp") {
         true => Format::F32,

@@ -1,7 +1,7 @@
 //! Splits an answer into its parts: reasoning, content, tool calls. Chooses the formats by name or by the
 //! model's chat template, and combines their state machines. Depends on the tokens' text alone: the same
-//! answer gives the same parts however it is split. Of tokens it knows only which are control tokens; does
-//! not know requests and the wire.
+//! answer gives the same parts however it is split. Distinguishes only control tokens from others; does not
+//! know requests and the wire.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::tool_calls::{
 /// Formats of a model's reasoning and tool calls, with the markers among them that are control tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerFormat {
-    /// Format of tool calls; `None`: the model makes none.
+    /// Format of tool calls; `None` for a model without calls.
     pub tool_calls: Option<ToolCallFormat>,
     /// Format of reasoning; `None`: the model has none.
     pub reasoning: Option<ReasoningFormat>,
@@ -77,8 +77,8 @@ impl AnswerFormat {
         &self.control
     }
 
-    /// The tokens of a text. Its markers become control tokens where the model has such. `None` if the
-    /// tokenizer cannot encode the text.
+    /// The tokens of a text. Its markers become control tokens if the model has them. `None` if the tokenizer
+    /// cannot encode the text.
     pub fn tokens_of(&self, text: &str, tokenizer: &Tokenizer) -> Option<Vec<u32>> {
         let found = |(id, marker): &(u32, &'static str)| text.find(marker).map(|at| (at, *id, marker.len()));
         let Some((at, id, n_bytes)) = self.control.iter().filter_map(found).min() else {
@@ -169,7 +169,7 @@ impl AnswerParser {
         self.out.take()
     }
 
-    /// Whether the next text is reasoning, as far as is known.
+    /// Whether the next text is reasoning, if that is known.
     pub fn in_reasoning(&self) -> bool {
         self.machine.in_reasoning()
     }

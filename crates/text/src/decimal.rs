@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 /// Maximum power of ten of a number: beyond doubles, and small enough to write out.
 const MAX_EXPONENT: i64 = 400;
 
-/// A finite decimal number. Equal numbers have equal values, whatever their spelling was.
+/// A finite decimal number. Equal numbers have equal values, in any spelling.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Decimal {
     is_negative: bool,

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 /// measure, cut and trim the text as usual.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Disguise {
-    /// `(real, stand-in)`; a few at most.
+    /// Pairs `(character, replacement)`; a few at most.
     pairs: Vec<(char, char)>,
 }
 
@@ -25,7 +25,7 @@ impl Disguise {
         self.pairs.is_empty()
     }
 
-    /// The character that `c` stands for.
+    /// The character that `c` replaces.
     pub(crate) fn real(&self, c: char) -> Option<char> {
         self.pairs.iter().find(|pair| pair.1 == c).map(|pair| pair.0)
     }

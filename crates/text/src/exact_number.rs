@@ -20,7 +20,7 @@ const SAFE_DIGITS: usize = 15;
 /// Parses JSON without changing a number.
 ///
 /// # Errors
-/// The syntax error.
+/// The syntax error of the JSON text.
 pub fn parse(json: &str) -> serde_json::Result<Value> {
     let long = long_numbers(json);
     if long.is_empty() {
@@ -96,8 +96,8 @@ fn is_literal(text: &str) -> bool {
         && serde_json::from_str::<f64>(text).is_ok()
 }
 
-/// The numbers in a text that a [`Value`] would change, with their positions. Parses only as much syntax as
-/// necessary.
+/// The numbers in a text that a [`Value`] would change, with their positions. Parses only the necessary
+/// syntax.
 fn long_numbers(json: &str) -> Vec<(usize, &str)> {
     let bytes = json.as_bytes();
     let (mut found, mut at, mut in_string) = (Vec::new(), 0, false);

@@ -107,7 +107,7 @@ fn append(messages: &mut [Value], content: &Value, separator: &str) {
     last["content"] = joined(&[&last["content"], &separator.into(), content]);
 }
 
-/// Contents one behind the other: a text, or a list of parts where one of them has more than text.
+/// Joins contents: a text, or a list of parts if one of them has more than text.
 fn joined(contents: &[&Value]) -> Value {
     let has_more = |content: &&Value| {
         content.as_array().is_some_and(|parts| parts.iter().any(|part| part["type"] == "image"))

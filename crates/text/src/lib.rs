@@ -24,7 +24,8 @@ pub use error::{TemplateError, TextError, TokenizerError};
 pub use reasoning::{ReasoningFormat, ThinkingBudget};
 pub use rendered_prompt::RenderedPrompt;
 pub use tokenizer::{
-    EncodeOptions, GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, InfillText, InfillTokens, PairFrame,
-    SpecialTokens, Tokenizer, TokenizerConfig,
+    ConvertedVocabulary, EncodeOptions, GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, InfillText,
+    InfillTokens, OriginalVocabulary, PairFrame, PromptTrail, SpecialTokens, TokenTrail, Tokenizer,
+    TokenizerConfig, TrailPart,
 };
 pub use tool_calls::{AnswerEvent, ToolCallFormat, ToolSchemas};

@@ -1,4 +1,5 @@
-//! A rendered prompt, passed from the chat template to the tokenizer. Does not know either.
+//! A rendered prompt, passed from the chat template to the tokenizer. Does not know how it is rendered and
+//! encoded.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,9 +32,16 @@ impl RenderedPrompt {
         self.disguised.starts_with(prefix)
     }
 
+    /// Number of bytes at the beginning of the text that another prompt has too.
+    pub fn common_bytes(&self, other: &Self) -> usize {
+        let own = self.disguised.chars().map(|c| self.disguise.real(c).unwrap_or(c));
+        let others = other.disguised.chars().map(|c| other.disguise.real(c).unwrap_or(c));
+        own.zip(others).take_while(|(own, other)| own == other).map(|(own, _)| own.len_utf8()).sum()
+    }
+
     /// Replaces each occurrence of `marker` in the template's own text by the text of `replacements` in
-    /// order, which is the server's own too: control tokens in it count. Users' text is left, whatever it
-    /// spells, if `marker` is a control token.
+    /// order, which is the server's own too: control tokens in it count. Users' text is never replaced if
+    /// `marker` is a control token.
     ///
     /// # Errors
     /// The number of occurrences, if it is not that of the replacements.
@@ -59,6 +67,19 @@ impl RenderedPrompt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_common_beginning_is_that_of_the_texts() {
+        let disguise = Arc::new(Disguise::new(vec![('<', '\u{f0000}')]));
+        let prompt = |disguised: &str, disguise: &Arc<Disguise>| RenderedPrompt {
+            disguised: disguised.to_owned(),
+            disguise: disguise.clone(),
+        };
+        let long = prompt("<a>é\u{f0000}b", &disguise);
+        assert_eq!(long.common_bytes(&prompt("<a>é\u{f0000}c", &disguise)), 6);
+        assert_eq!(long.common_bytes(&prompt("<a>é<b and more", &Arc::default())), 7);
+        assert_eq!(long.common_bytes(&prompt("", &disguise)), 0);
+    }
 
     #[test]
     fn markers_of_the_template_are_expanded_and_those_of_users_are_not() {

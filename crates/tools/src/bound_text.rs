@@ -1,4 +1,4 @@
-//! Texts of tools with at most so many bytes.
+//! Texts of tools with at most this number of bytes.
 
 /// The beginning of `text`, at most `max_bytes` long, with a note where something is cut.
 pub(crate) fn bound(mut text: String, max_bytes: usize) -> String {

@@ -11,7 +11,7 @@ pub(crate) struct Breaker {
     max_failures: u32,
     rest: Duration,
     n_failures: u32,
-    /// Time until which calls fail at once, once there were too many failures.
+    /// Time until which calls fail at once after too many failures.
     open_until: Option<Instant>,
 }
 
@@ -20,11 +20,11 @@ impl Breaker {
         Self { max_failures: max_failures.max(1), rest, n_failures: 0, open_until: None }
     }
 
-    /// Admits a call, or returns the time until one is tried. Of the calls after that time one is a trial;
-    /// others wait for its end as long as before.
+    /// Admits a call, or returns the time until one is tried. After that time one call is a trial; others
+    /// wait for its end, for the same time as before.
     ///
     /// # Errors
-    /// The time to wait.
+    /// Time until the breaker admits a call.
     pub fn admit(&mut self, now: Instant) -> Result<(), Duration> {
         match self.open_until {
             Some(until) if now < until => Err(until - now),

@@ -16,22 +16,22 @@ pub type Secrets = BTreeMap<String, Secret>;
 pub struct ToolsConfig {
     /// A JSON file with MCP servers in the form of Cursor's `mcp.json`.
     pub servers_file: Option<PathBuf>,
-    /// The sandbox of that file's commands that name none.
+    /// The sandbox for the file's commands that name none.
     pub sandbox: Option<String>,
     /// The file of approved descriptions, which `throng tools approve` writes. The operator's MCP servers
     /// need it.
     pub pins: Option<PathBuf>,
-    /// Origins (`https://host[:port]`) of MCP servers that requests may name; none unless listed.
+    /// Origins (`https://host[:port]`) of MCP servers that requests may name; empty: none.
     pub hosted_origins: Vec<String>,
-    /// Most calls of tools for one response.
+    /// Maximum number of calls of tools for one response.
     pub max_calls: u32,
-    /// Most turns of the model for one response.
+    /// Maximum number of turns of the model for one response.
     pub max_turns: u32,
     /// Bounds of each tool of a server that requests name.
     pub hosted_limits: LimitsConfig,
-    /// MCP servers.
+    /// MCP servers of the operator.
     pub server: Vec<ServerConfig>,
-    /// HTTP endpoints.
+    /// HTTP endpoints of the operator.
     pub http: Vec<HttpToolConfig>,
 }
 
@@ -65,9 +65,9 @@ impl ToolsConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Calls that run at a time.
+    /// Number of calls that run at a time.
     pub concurrency: u32,
-    /// Calls that may wait for one of these; further ones fail at once.
+    /// Number of calls that may wait for one of these; further ones fail at once.
     pub queue: u32,
     /// Seconds within which a call must end, its wait included.
     pub timeout_s: u64,
@@ -115,12 +115,29 @@ pub struct ServerConfig {
     pub url: Option<String>,
     /// Headers of each request to it.
     pub headers: Secrets,
-    /// The tools that may be called; all approved ones unless said.
+    /// The authorization server that gives tokens for it.
+    pub oauth: Option<OauthConfig>,
+    /// The tools that may be called; all approved ones by default.
     pub allowed_tools: Option<Vec<String>>,
-    /// Whether each call waits for the client's approval, whatever the request says.
+    /// Whether each call waits for the client's approval, even if the request says otherwise.
     pub require_approval: bool,
     /// Bounds of each of its tools.
     pub limits: LimitsConfig,
+}
+
+/// An OAuth client that gets tokens by its own credentials.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OauthConfig {
+    /// The address at which the authorization server gives tokens.
+    pub token_url: String,
+    /// Name of the client.
+    pub client_id: String,
+    /// Secret of the client.
+    pub client_secret: Secret,
+    /// The scopes to ask for; the authorization server's own choice if empty.
+    #[serde(default)]
+    pub scopes: Vec<String>,
 }
 
 /// An HTTP endpoint that is a tool.
@@ -136,7 +153,7 @@ pub struct HttpToolConfig {
     /// The JSON schema of its arguments.
     #[serde(default)]
     pub parameters: Map<String, Value>,
-    /// The URL. `{name}` stands for the argument of that name, except in its host.
+    /// The URL. `{name}` is replaced by the argument of that name, except in its host.
     pub url: String,
     /// The method. Arguments that the URL does not name are the query of GET, DELETE and HEAD, and the JSON
     /// body of others.
@@ -145,10 +162,10 @@ pub struct HttpToolConfig {
     /// Headers of each request.
     #[serde(default)]
     pub headers: Secrets,
-    /// Whether each call waits for the client's approval, whatever the request says.
+    /// Whether each call waits for the client's approval, even if the request says otherwise.
     #[serde(default)]
     pub require_approval: bool,
-    /// Bounds of its calls.
+    /// Bounds of the tool's calls.
     #[serde(default)]
     pub limits: LimitsConfig,
 }

@@ -4,14 +4,14 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use throng_api::responses::ToolDefinition;
 
-/// Most bytes of a description.
+/// Maximum bytes of a description.
 const MAX_DESCRIPTION_BYTES: usize = 16 << 10;
-/// Most bytes of a schema.
+/// Maximum bytes of a schema.
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
-/// Most bytes of a name.
+/// Maximum bytes of a name.
 const MAX_NAME_BYTES: usize = 128;
 
-/// SHA-256 of everything that a server says of a tool, in hexadecimal digits. The order of keys does
+/// SHA-256 of the complete description of a tool by its server, in hexadecimal digits. The order of keys does
 /// not matter.
 pub(crate) fn digest(tool: &ToolDefinition) -> String {
     let told = serde_json::json!([tool.name, tool.description, tool.input_schema, tool.annotations]);
@@ -19,10 +19,10 @@ pub(crate) fn digest(tool: &ToolDefinition) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Refuses a tool whose description is too long for a model, or whose name is none.
+/// Refuses a tool whose description is too long for a model, or whose name is invalid.
 ///
 /// # Errors
-/// The fault.
+/// The first invalid value.
 pub(crate) fn check(tool: &ToolDefinition) -> Result<(), String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let name = &tool.name;

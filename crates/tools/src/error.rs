@@ -1,4 +1,4 @@
-//! Everything that goes wrong with tools: at the start of a server, and in a call.
+//! Faults of tools: at the start of a server, and in a call.
 
 use throng_api::answer::CallFailure;
 
@@ -8,41 +8,41 @@ pub enum ToolsError {
     /// A setting is wrong.
     #[error("{setting}: {fault}")]
     Setting {
-        /// The setting's path.
+        /// Path of the setting.
         setting: String,
-        /// The fault.
+        /// The fault of the setting.
         fault: String,
     },
     /// A file cannot be read or written.
     #[error("{path}: {fault}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The fault.
+        /// Description of the fault.
         fault: String,
     },
     /// A program cannot run in the sandbox that it is to run in.
     #[error("the tool server '{server}' is refused: its sandbox '{sandbox}' cannot be had: {fault}")]
     Sandbox {
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// The sandbox.
+        /// Name of the sandbox.
         sandbox: String,
-        /// The fault.
+        /// Description of the fault.
         fault: String,
     },
     /// A server does not answer as it should.
     #[error("the tool server '{server}' cannot be used: {fault}")]
     Unreachable {
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// The fault.
+        /// Description of the fault.
         fault: String,
     },
-    /// The tools of a server are not those that were approved.
+    /// The tools of a server differ from the approved ones.
     #[error("the tool server '{server}' is refused: {fault}")]
     Unapproved {
-        /// The server.
+        /// Name of the server.
         server: String,
         /// The tools, and the command that approves them.
         fault: String,

@@ -1,5 +1,4 @@
-//! The bounds around each call of a tool: breaker, queue, concurrency, deadline. Does not know what is
-//! called.
+//! The bounds around each call of a tool: breaker, queue, concurrency, deadline. Does not know the call.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -37,7 +36,8 @@ impl Gate {
     /// Runs a call of `tool` within the bounds. Dropping the future ends the call.
     ///
     /// # Errors
-    /// Those of the call; 429 without a place, 503 while the breaker is open, 504 at the deadline.
+    /// The errors of the call; 429 when the queue is full, 503 while the breaker is open, 504 at the
+    /// deadline.
     pub async fn run<T>(
         &self,
         tool: &str,

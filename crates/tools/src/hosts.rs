@@ -58,7 +58,7 @@ pub(crate) fn origin(url: &Url) -> String {
 /// Reads an address of HTTP or HTTPS.
 ///
 /// # Errors
-/// The fault.
+/// Description of the fault.
 pub(crate) fn parse(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     match url.scheme() {

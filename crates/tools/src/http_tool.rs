@@ -96,7 +96,7 @@ impl HttpTool {
         Err(CallFailure::unanswered(status.as_u16(), format!("The endpoint answered with {status}: {text}")))
     }
 
-    /// The URL with arguments in the places of their names; these are taken out.
+    /// The URL with placeholders replaced by arguments, which are removed from the arguments.
     fn filled(&self, arguments: &mut Map<String, Value>) -> Result<Url, CallFailure> {
         let mut parts = self.url.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -145,7 +145,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// Percent-encodes all but letters, digits and three marks.
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(byte).to_string(),
         _ => format!("%{byte:02X}"),
@@ -153,7 +153,7 @@ fn encoded(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
-/// The text of an answer: all of it, or more than `max_bytes` of it and little beyond.
+/// The text of an answer: all of it, or little more than `max_bytes` of it.
 async fn body_of(answer: reqwest::Response, max_bytes: usize) -> Result<String, CallFailure> {
     let length = answer.content_length();
     let mut stream = answer.bytes_stream();

@@ -21,7 +21,7 @@ mod toolbox;
 
 pub use throng_api::responses::ToolDefinition;
 
-pub use config::{HttpToolConfig, LimitsConfig, Secrets, ServerConfig, ToolsConfig};
+pub use config::{HttpToolConfig, LimitsConfig, OauthConfig, Secrets, ServerConfig, ToolsConfig};
 pub use error::ToolsError;
 pub use pins::{PinState, Pins};
 pub use session::{CallRecord, Called, Observed, PendingCall, Session, TurnOutcome};

@@ -22,14 +22,14 @@ pub struct Pins {
 pub enum PinState {
     /// The tool equals the approved one.
     Approved,
-    /// Described otherwise than was approved.
+    /// The description differs from the approved one.
     Changed,
-    /// Never approved.
+    /// The tool was never approved.
     New,
 }
 
 impl Pins {
-    /// Reads a file; one that is absent approves nothing.
+    /// Reads a file; an absent file approves nothing.
     ///
     /// # Errors
     /// [`ToolsError::File`].
@@ -42,7 +42,7 @@ impl Pins {
         }
     }
 
-    /// Writes the file, all of it or nothing.
+    /// Writes the whole file atomically.
     ///
     /// # Errors
     /// [`ToolsError::File`].
@@ -59,13 +59,13 @@ impl Pins {
         std::fs::rename(&beside, path).map_err(fault)
     }
 
-    /// Approves `tools`, and nothing else of `server`.
+    /// Approves `tools`, and no other tool of `server`.
     pub fn approve<'a>(&mut self, server: &str, tools: impl IntoIterator<Item = &'a ToolDefinition>) {
         let pins = tools.into_iter().map(|tool| (tool.name.clone(), digest(tool))).collect();
         self.servers.insert(server.to_owned(), pins);
     }
 
-    /// Compares a tool with what was approved.
+    /// Compares a tool with its approved description.
     pub fn state(&self, server: &str, tool: &ToolDefinition) -> PinState {
         match self.servers.get(server).and_then(|tools| tools.get(&tool.name)) {
             Some(approved) if *approved == digest(tool) => PinState::Approved,

@@ -13,7 +13,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// Processes in a container.
 const MAX_PROCESSES: &str = "256";
-/// Memory of a container.
+/// Maximum memory of a container.
 const MAX_MEMORY: &str = "1g";
 /// Folders of the system that a program needs to run.
 const SYSTEM_FOLDERS: &[&str] = &[
@@ -28,7 +28,7 @@ const SYSTEM_FOLDERS: &[&str] = &[
     "/etc/ssl",
 ];
 
-/// A sandbox.
+/// A sandbox for the command of a tool server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Sandbox {
     /// The program runs as the server does.
@@ -41,7 +41,7 @@ pub(crate) enum Sandbox {
     Container {
         /// `docker` or `podman`.
         program: &'static str,
-        /// The image, which must be there.
+        /// The image, which must exist.
         image: String,
     },
 }
@@ -57,7 +57,7 @@ impl Sandbox {
     /// Parses the name of a sandbox.
     ///
     /// # Errors
-    /// The fault.
+    /// Description of the fault.
     pub fn parse(name: &str) -> Result<Self, String> {
         let container = |program, image: &str| match image {
             "" => Err(format!("'{name}' names no image")),

@@ -17,7 +17,7 @@ use crate::pins::Pins;
 
 /// Name of the gate for lists of tools; no tool can have it, as it has spaces.
 const LISTING: &str = "list of tools";
-/// Number of gates at which those that nobody uses are dropped: requests name any tools of their servers.
+/// Number of gates above which unused ones are dropped: requests may name any tools of their servers.
 const MAX_GATES: usize = 1_024;
 
 /// A server of tools.
@@ -25,7 +25,7 @@ const MAX_GATES: usize = 1_024;
 pub(crate) struct ToolServer {
     pub label: String,
     kind: Kind,
-    /// The tools that may be called; all where nothing is listed.
+    /// The tools that may be called; `None`: all.
     allowed: Option<Vec<String>>,
     /// Whether each call waits for the client's approval.
     requires_approval: bool,
@@ -34,13 +34,13 @@ pub(crate) struct ToolServer {
 
 #[derive(Debug)]
 enum Kind {
-    /// An MCP server, and what is approved of it where the operator names it.
+    /// An MCP server, and its approved descriptions if the operator names it.
     Mcp(McpServer, Option<Arc<Pins>>),
     /// HTTP endpoints, whose descriptions are the operator's own.
     Http(Vec<HttpTool>),
 }
 
-/// The gates of tools by name, made when one is called first.
+/// The gates of tools by name, created at the first call.
 #[derive(Debug)]
 pub(crate) struct Gates {
     limits: BTreeMap<String, LimitsConfig>,
@@ -95,13 +95,13 @@ impl ToolServer {
         matches!(self.kind, Kind::Mcp(_, Some(_)))
     }
 
-    /// Whether the operator wants each call of a tool approved by the client.
+    /// Whether the operator requires the client's approval for each call of a tool.
     pub fn requires_approval(&self, tool: &str) -> bool {
         let is_it = |http: &HttpTool| http.requires_approval && http.definition.name == tool;
         self.requires_approval || matches!(&self.kind, Kind::Http(tools) if tools.iter().any(is_it))
     }
 
-    /// Its tools that may be called.
+    /// Tools of the server that may be called.
     ///
     /// # Errors
     /// [`ToolsError::Unreachable`], and [`ToolsError::Unapproved`] where a description has changed.
@@ -117,7 +117,7 @@ impl ToolServer {
         Ok(tools)
     }
 
-    /// Its tools as it describes them, approved or not.
+    /// Tools of the server with their descriptions, approved or not.
     ///
     /// # Errors
     /// [`ToolsError::Unreachable`].

@@ -34,7 +34,7 @@ struct Entry {
     disabled: bool,
 }
 
-/// Reads the servers of a file. `sandbox` is that of commands that name none.
+/// Reads the servers of a file. `sandbox` is used for commands that name none.
 ///
 /// # Errors
 /// [`ToolsError::File`].

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderName;
+use http::header::AUTHORIZATION;
 use throng_api::answer::CallFailure;
 use throng_api::responses::{MAX_LABEL_BYTES, ToolDefinition, is_label};
 use throng_core::secret::Secret;
@@ -12,7 +13,7 @@ use crate::config::{HttpToolConfig, LimitsConfig, ServerConfig, ToolsConfig};
 use crate::error::ToolsError;
 use crate::hosts::{self, AllowedOrigins};
 use crate::http_tool::{HttpTool, headers_of};
-use crate::mcp::{HttpPlace, McpServer, Place};
+use crate::mcp::{ClientCredentials, HttpPlace, McpServer, Place};
 use crate::pins::{PinState, Pins};
 use crate::sandbox::Sandbox;
 use crate::server::{Gates, ToolServer};
@@ -22,8 +23,8 @@ use crate::servers_file;
 const MAX_SERVERS: usize = 64;
 /// Status of calls that an operator's server does not answer. The breaker counts it.
 const OWN_FAULT: u16 = 502;
-/// Status of calls that a server of a request does not answer. The fault may be that of the request's path or
-/// token, so the breaker does not count it: the server is there for the requests of others.
+/// Status of calls that a server of a request does not answer. The cause may be that request's path or token,
+/// so the breaker does not count it, and the server stays available to other requests.
 const HOSTED_FAULT: u16 = 424;
 /// Headers of the connection and of the protocol, which requests may not set.
 const OWN_HEADERS: &[&str] = &[
@@ -144,6 +145,7 @@ impl Toolbox {
             client: self.client.clone(),
             url: url.to_string(),
             headers: by_name(headers),
+            oauth: None,
         });
         let gates = {
             let mut gates = self.hosted_gates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +159,7 @@ impl Toolbox {
     /// Calls a tool of an operator's server, approved or not.
     ///
     /// # Errors
-    /// The failure that a model would be given.
+    /// The failure in the form in which a model gets it.
     pub async fn call(&self, server: &str, tool: &str, arguments: &str) -> Result<String, CallFailure> {
         let unknown = || CallFailure::unanswered(404, format!("There is no tool server '{server}'."));
         self.server(server).ok_or_else(unknown)?.call(tool, arguments).await
@@ -171,7 +173,7 @@ impl Toolbox {
     /// The tools of an operator's server, approved or not.
     ///
     /// # Errors
-    /// [`ToolsError::Unreachable`]; [`ToolsError::Forbidden`] where there is no such server.
+    /// [`ToolsError::Unreachable`]; [`ToolsError::Forbidden`] if there is no such server.
     pub async fn list(&self, name: &str) -> Result<ListedServer, ToolsError> {
         let unknown = || ToolsError::Forbidden(format!("There is no tool server '{name}'."));
         let server = self.server(name).ok_or_else(unknown)?;
@@ -194,6 +196,7 @@ fn mcp_server(
 ) -> Result<ToolServer, ToolsError> {
     let fault = |fault: &str| ToolsError::setting(format!("gateway.tools.server '{}'", config.name), fault);
     let place = match (&config.command, &config.url) {
+        (Some(_), None) if config.oauth.is_some() => return Err(fault("has oauth, which needs a url")),
         (Some(_), None) => {
             let name = config.sandbox.as_deref().ok_or_else(|| {
                 fault(
@@ -209,7 +212,13 @@ fn mcp_server(
             let url = hosts::parse(url).map_err(|text| fault(&format!("url: {text}")))?;
             let headers = headers_of(&config.headers).map_err(|text| fault(&format!("headers: {text}")))?;
             let headers = by_name(headers);
-            Place::Http(HttpPlace { client: client.clone(), url: url.to_string(), headers })
+            if config.oauth.is_some() && headers.contains_key(&AUTHORIZATION) {
+                return Err(fault("has both oauth and a header 'authorization'"));
+            }
+            let oauth = config.oauth.as_ref();
+            let oauth = oauth.map(|oauth| ClientCredentials::new(oauth, client.clone(), &url)).transpose();
+            let oauth = oauth.map_err(|text| fault(&format!("oauth: {text}")))?.map(Box::new);
+            Place::Http(HttpPlace { client: client.clone(), url: url.to_string(), headers, oauth })
         }
         _ => return Err(fault("needs either a command or a url")),
     };

@@ -4,19 +4,19 @@
 use crate::config::{Arrangement, Newlines};
 use crate::patches::TileShape;
 
-/// Rows of patches or of what became of them.
+/// Rows of patches, or values computed from them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rows {
-    /// One row after the other.
+    /// Values of the rows, one row after the other.
     pub values: Vec<f32>,
     /// Elements of a row.
     pub width: usize,
-    /// Their places: tile after tile, row by row in each.
+    /// Positions of the rows: tile after tile, row by row in each.
     pub shape: TileShape,
 }
 
 impl Arrangement {
-    /// Number of rows that become one, one beside the other.
+    /// Number of rows that are joined to one row.
     pub fn n_joined(&self) -> usize {
         match self {
             Self::Join(n) | Self::JoinChannels(n) => *n,
@@ -25,7 +25,7 @@ impl Arrangement {
         }
     }
 
-    /// Arranges rows. `size` is height and width of the picture in pixels, where the content says it.
+    /// Arranges rows. `size` is height and width of the picture in pixels, if the content has it.
     pub fn apply(&self, rows: Rows, stored: &[f32], size: [usize; 2]) -> Rows {
         match self {
             Self::Join(n) => {
@@ -65,7 +65,7 @@ fn shrunk(shape: TileShape, side: usize) -> TileShape {
     TileShape { n_rows: shape.n_rows / side, n_cols: shape.n_cols / side, ..shape }
 }
 
-/// Joins blocks of `side × side` patches: `join` gets those of a block row by row.
+/// Joins blocks of `side × side` patches: `join` is called with each block's patches row by row.
 fn join(rows: &Rows, side: usize, join: impl Fn(&[&[f32]], &mut Vec<f32>)) -> Rows {
     let shape = shrunk(rows.shape, side);
     let mut values = Vec::with_capacity(rows.values.len());
@@ -95,7 +95,7 @@ fn average(rows: &Rows, side: usize, factor: f32) -> Rows {
     Rows { width: rows.width, ..joined }
 }
 
-/// Subtracts stored means, which come first, and multiplies with the stored factors after them.
+/// Subtracts stored means, which are first, and multiplies with the stored factors after them.
 fn standardized(mut rows: Rows, stored: &[f32]) -> Rows {
     let (means, factors) = stored.split_at(rows.width);
     for row in rows.values.chunks_exact_mut(rows.width) {
@@ -136,8 +136,7 @@ fn put_together(rows: &Rows, newlines: &Newlines, newline: &[f32], size: [usize;
 }
 
 impl Newlines {
-    /// The size of those that pictures are put into which holds the most of one of `size`, and of these the
-    /// smallest.
+    /// The permitted size that holds the most of a picture of `size`; of several, the smallest.
     pub fn best_size(&self, [height, width]: [usize; 2]) -> [usize; 2] {
         let mut best = ([self.tile, self.tile], 0, usize::MAX);
         for &[rows, columns] in &self.sizes {
@@ -162,7 +161,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// The tiles after the first, side by side; `None` where they do not make a picture of this size.
+    /// The tiles after the first, side by side; `None` if they do not form a picture of this size.
     fn of_tiles(rows: &Rows, [height, width]: [usize; 2], tile: usize) -> Option<Self> {
         let (down, across) = (height / tile, width / tile);
         let TileShape { n_tiles, n_rows, n_cols } = rows.shape;

@@ -1,5 +1,5 @@
 //! An encoder of pictures as a value: everything that the one forward pass needs to know of it. Does not know
-//! how configurations and tensors are spelled.
+//! the spelling of configurations and tensors.
 
 use throng_model::shapes::Activation;
 
@@ -10,19 +10,19 @@ pub struct VisionConfig {
     pub family: &'static str,
     /// Arrangement of pixel values.
     pub patches: PatchInput,
-    /// Values of a patch: channels, frames, rows and columns of pixels.
+    /// Number of values of a patch: channels, frames, rows and columns of pixels.
     pub patch_values: usize,
     /// Side of a patch in pixels.
     pub patch_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Heads of attention.
+    /// Number of attention heads.
     pub n_heads: usize,
-    /// Heads of keys and values.
+    /// Number of heads of keys and values.
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Columns of the hidden layer of a feed-forward network.
+    /// Number of columns of the hidden layer of a feed-forward network.
     pub mlp_width: usize,
     /// Whether feed-forward networks have gates.
     pub is_gated: bool,
@@ -38,7 +38,7 @@ pub struct VisionConfig {
     pub positions: Positions,
     /// Rotation of queries and keys by row and column.
     pub rotation: Option<Rotation>,
-    /// Place of the token that stands for the whole picture, which has no feature.
+    /// Place of the token for the whole picture, which has no feature.
     pub class_token: Option<ClassToken>,
     /// Whether there is a norm of patches before positions are added.
     pub has_patch_norm: bool,
@@ -50,12 +50,12 @@ pub struct VisionConfig {
     pub windows: Option<Windows>,
     /// Number of layers that run.
     pub n_layers: usize,
-    /// What makes features of the encoder's output.
+    /// Steps from the encoder's output to features.
     pub projector: Vec<Projection>,
-    /// What makes features of the output of single layers: the layer's index, and the steps. They are added
-    /// behind the decoder's first layers.
+    /// Steps from the output of single layers to features: the layer's index, and the steps. The features are
+    /// added after the decoder's first layers.
     pub deepstack: Vec<(usize, Vec<Projection>)>,
-    /// Width of a feature.
+    /// Number of elements of a feature.
     pub feature_size: usize,
 }
 
@@ -64,7 +64,7 @@ pub struct VisionConfig {
 pub enum PatchInput {
     /// `[patches, values]`: patches row by row in blocks of `merge × merge`, row by row in a block.
     Rows {
-        /// Rows and columns of a block.
+        /// Number of rows and columns of a block.
         merge: usize,
     },
     /// `[tiles, channels, height, width]`, or `[channels, height, width]` of one tile.
@@ -74,7 +74,7 @@ pub enum PatchInput {
 /// Activation of feed-forward networks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum EncoderActivation {
-    /// One that backends compute.
+    /// An activation that backends compute.
     Plain(Activation),
     /// `x · sigmoid(1.702 x)`, as CLIP has it.
     QuickGelu,
@@ -100,21 +100,22 @@ pub struct NormStyle {
 /// Embeddings of positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Positions {
-    /// None.
+    /// No positions.
     None,
-    /// One for each place of a tile, row by row, with one for the class token if there is one.
+    /// A table with an entry for each place of a tile, row by row, and one for the class token if there is
+    /// one.
     Table {
         /// Number of rows.
         n_rows: usize,
     },
-    /// One for each column and one for each row, which are summed.
+    /// A table for columns and one for rows, whose entries are summed.
     Axes {
         /// Number of columns, and of rows.
         n: usize,
     },
     /// A square of `side × side` whose corners are those of the picture, bilinear between.
     Bilinear {
-        /// Rows and columns of the table.
+        /// Number of rows and columns of the table.
         side: usize,
     },
     /// A square of `side × side` over the picture, bicubic between the centres of its cells.
@@ -129,7 +130,7 @@ pub enum Positions {
 pub struct Rotation {
     /// Radians per row or column, one for each pair of elements of a head.
     pub frequencies: Vec<f64>,
-    /// For each pair, 1 if it is rotated by the row, 2 by the column.
+    /// Axis of each pair: 1 if it is rotated by the row, 2 by the column.
     pub sections: Vec<u8>,
     /// Number added to rows and columns.
     pub first: u32,
@@ -140,16 +141,16 @@ pub struct Rotation {
 /// Place of the class token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassToken {
-    /// Before all patches.
+    /// Class token before all patches.
     First,
-    /// After all patches.
+    /// Class token after all patches.
     Last,
 }
 
 /// Attention within windows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Windows {
-    /// Rows and columns of a window in blocks of patches.
+    /// Number of rows and columns of a window in blocks of patches.
     pub side: usize,
     /// Layers whose attention reaches the whole picture.
     pub full_layers: Vec<usize>,
@@ -162,16 +163,16 @@ pub enum Projection {
     Norm(String, NormStyle),
     /// A root mean square norm without a gain, with this epsilon.
     PlainNorm(f32),
-    /// A linear layer to so many columns, by the name of its tensors.
+    /// A linear layer to this number of columns, by the name of its tensors.
     Linear {
         /// Name of the tensors.
         name: String,
-        /// Columns of the output.
+        /// Number of columns of the output.
         width: usize,
         /// Whether the matrix is stored with its input as rows.
         is_transposed: bool,
     },
-    /// An activation.
+    /// An activation between layers.
     Activation(Activation),
     /// A gated feed-forward network: names of gate, up and down, columns of its hidden layer and of its
     /// output.
@@ -180,7 +181,7 @@ pub enum Projection {
         names: [String; 3],
         /// Columns of the hidden layer.
         hidden: usize,
-        /// Columns of the output.
+        /// Number of columns of the output.
         width: usize,
         /// Activation of the gate.
         activation: Activation,
@@ -198,7 +199,7 @@ pub enum Arrangement {
     Average {
         /// Rows and columns of a block.
         side: usize,
-        /// The factor.
+        /// Factor of the values.
         factor: f32,
     },
     /// Adjacent rows, that many, become one, with the values of one channel adjacent.
@@ -215,7 +216,7 @@ pub enum Arrangement {
     },
     /// Tiles of a picture put together.
     Newlines(Newlines),
-    /// From each element its stored mean is subtracted, before the product with its stored factor.
+    /// Subtracts a stored mean from each element, before the product with a stored factor.
     Standardize {
         /// Names of the means and of the factors, after the beginning of the encoder's names.
         names: [&'static str; 2],
@@ -229,11 +230,11 @@ pub enum Arrangement {
 pub struct Newlines {
     /// Name of the stored row.
     pub name: String,
-    /// Sizes of pictures in pixels, height and width, one of which the tiles make.
+    /// Sizes of pictures in pixels, height and width, of which the tiles form one.
     pub sizes: Vec<[usize; 2]>,
     /// Side of a tile in pixels.
     pub tile: usize,
-    /// Most patches, in tiles; larger pictures are made smaller.
+    /// Maximum number of patches, in tiles; larger pictures are made smaller.
     pub max_tiles: Option<usize>,
 }
 
@@ -244,7 +245,7 @@ impl VisionConfig {
         self.projector.iter().any(is)
     }
 
-    /// Patches of a block on either side, where patches come in blocks.
+    /// Number of patches of a block on either side, if patches are in blocks.
     pub fn merge(&self) -> usize {
         if let PatchInput::Rows { merge } = self.patches { merge } else { 1 }
     }

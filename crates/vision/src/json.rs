@@ -6,15 +6,15 @@ use throng_model::shapes::Activation;
 
 use crate::config::EncoderActivation;
 
-/// Largest size of anything: products of three sizes do not overflow.
+/// Largest size that is accepted: products of three such sizes do not overflow.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// The part of a configuration about pictures, and the whole.
+/// The vision part of a configuration, and the whole configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct VisionJson<'a> {
-    /// `vision_config`.
+    /// The member `vision_config`.
     pub vision: &'a Map<String, Value>,
-    /// The file.
+    /// The whole file.
     pub model: &'a Map<String, Value>,
     /// Width of the decoder's residual stream.
     pub text_width: usize,

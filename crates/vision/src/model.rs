@@ -1,5 +1,5 @@
-//! The part of an open model that encodes pictures: its configuration, and its weights once they were asked
-//! for. Does not know the forward pass.
+//! The part of an open model that encodes pictures: its configuration, and its weights after their first use.
+//! Does not know the forward pass.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,17 +27,17 @@ use crate::json::VisionJson;
 use crate::names::EncoderNames;
 use crate::weights::{EncoderTensors, EncoderWeights};
 
-/// Most files beside a model that are looked at.
+/// Maximum number of files beside a model that are examined.
 const MAX_CANDIDATES: usize = 64;
 
-/// An encoder of pictures, whose weights are read when the first picture comes.
+/// An encoder of pictures, whose weights are read when the first picture arrives.
 pub struct VisionModel {
     config: Arc<VisionConfig>,
     processor: Option<[Value; 2]>,
     parts: Arc<Parts>,
 }
 
-/// All that encoders share.
+/// Parts that all encoders share.
 struct Parts {
     config: Arc<VisionConfig>,
     names: &'static EncoderNames,
@@ -48,17 +48,18 @@ struct Parts {
     reference: Mutex<Option<Arc<EncoderWeights<ReferenceBackend>>>>,
 }
 
-/// Whether the encoder of models with this `model_type`, and with that of their `vision_config`, is known.
+/// Whether the encoder of models with this `model_type`, and with that of their `vision_config`, is
+/// supported.
 pub fn is_known(model_type: &str, encoder_type: Option<&str>) -> bool {
     VisionFamily::of(model_type, encoder_type).is_some()
 }
 
-/// Adds to a model the encoder that its files have, if its family's is known, or that of the GGUF file
+/// Adds to a model the encoder that its files have, if its family's is supported, or that of the GGUF file
 /// `mmproj`. A GGUF model without one takes the one beside it, if there is one. A model whose encoder is not
-/// known reads text only.
+/// supported reads text only.
 ///
 /// # Errors
-/// When the configuration of a known encoder makes no sense, or `mmproj` is not an encoder for the model.
+/// When the configuration of a known encoder is invalid, or `mmproj` is not an encoder for the model.
 pub fn with_vision(model: LoadedModel, mmproj: Option<&Path>) -> Result<LoadedModel, LoadError> {
     let vision = match mmproj {
         Some(path) => Some(VisionModel::of_gguf(&model, path)?),
@@ -74,7 +75,7 @@ pub fn with_vision(model: LoadedModel, mmproj: Option<&Path>) -> Result<LoadedMo
 }
 
 /// The encoder in the only GGUF file beside a GGUF model that has one. A file that is not understood is
-/// passed over, since nobody named it.
+/// skipped, since the user did not name it.
 fn beside(model: &LoadedModel) -> Option<VisionModel> {
     if !matches!(model.vocabulary, VocabularySource::Gguf(_)) {
         return None;
@@ -104,11 +105,11 @@ fn beside(model: &LoadedModel) -> Option<VisionModel> {
 }
 
 impl VisionModel {
-    /// The encoder of a model folder; `None` where it has none that is known, or one with a part that is not
+    /// The encoder of a model folder; `None` if it has no supported one, or one with a part that is not
     /// supported, which the log names.
     ///
     /// # Errors
-    /// When the configuration of a known encoder makes no sense.
+    /// When the configuration of a known encoder is invalid.
     pub fn of(model: &LoadedModel) -> Result<Option<Self>, LoadError> {
         let Some(json) = model.config_json()? else { return Ok(None) };
         let (config, family) = match read_config(&json, model.config.hidden_size) {
@@ -165,7 +166,7 @@ impl VisionModel {
     }
 }
 
-/// The encoder of a `config.json`; `None` where there is none that is known.
+/// The encoder of a `config.json`; `None` if it has no supported one.
 fn read_config(
     model: &Map<String, Value>,
     text_width: usize,
@@ -243,7 +244,7 @@ impl MediaModel for VisionModel {
 /// Weights on a backend, once they were read.
 type Slot<B> = Mutex<Option<Arc<EncoderWeights<B>>>>;
 
-/// An encoder that reads its weights when the first picture comes.
+/// An encoder that reads its weights when the first picture arrives.
 struct LazyEncoder<B: Backend, M> {
     parts: Arc<Parts>,
     make: M,

@@ -5,30 +5,30 @@
 pub struct EncoderNames {
     /// Linear layer from the values of a patch.
     pub patch: &'static str,
-    /// Table of positions.
+    /// Name of the table of positions.
     pub positions: &'static str,
-    /// Class token.
+    /// Name of the class token.
     pub class_token: &'static str,
-    /// Norm of patches.
+    /// Name of the norm of patches.
     pub patch_norm: &'static str,
-    /// Norm before the layers.
+    /// Name of the norm before the layers.
     pub pre_norm: &'static str,
-    /// Norm after the layers.
+    /// Name of the norm after the layers.
     pub post_norm: &'static str,
     /// Prefix of a layer, before its index.
     pub layers: &'static str,
-    /// Names in a layer.
+    /// Names of a layer's tensors.
     pub layer: LayerNames,
 }
 
 /// Names of the tensors of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerNames {
-    /// Norm before attention.
+    /// Name of the norm before attention.
     pub attention_norm: &'static str,
     /// Queries, keys and values in one tensor, or in three.
     pub query_key_value: Heads,
-    /// Output of attention.
+    /// Name of attention's output projection.
     pub output: &'static str,
     /// Norm of the output of attention; empty: none.
     pub attention_post_norm: &'static str,
@@ -51,9 +51,9 @@ pub struct LayerNames {
 /// Names of the projections to queries, keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heads {
-    /// One tensor.
+    /// One tensor with all heads.
     Joined(&'static str),
-    /// Three tensors.
+    /// Three tensors, one for each projection.
     Apart([&'static str; 3]),
 }
 

@@ -4,13 +4,13 @@ use throng_core::prompt_media::MediaContent;
 
 use crate::config::{PatchInput, Positions, VisionConfig};
 
-/// Most patches of one content: bounds the memory of an encoder.
+/// Maximum number of patches of one content: bounds the memory of an encoder.
 pub const MAX_PATCHES: usize = 16_384;
 
 /// The patches of a picture, tile after tile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Patches {
-    /// One row of values a patch.
+    /// Values, one row for each patch.
     pub rows: Vec<f32>,
     /// Row and column of each patch in its tile.
     pub places: Vec<[u32; 2]>,
@@ -18,19 +18,19 @@ pub struct Patches {
     pub shape: TileShape,
 }
 
-/// Tiles of equal size.
+/// Shape of tiles of equal size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TileShape {
     /// Number of tiles.
     pub n_tiles: usize,
-    /// Rows of patches of a tile.
+    /// Number of rows of patches of a tile.
     pub n_rows: usize,
-    /// Columns of patches of a tile.
+    /// Number of columns of patches of a tile.
     pub n_cols: usize,
 }
 
 impl TileShape {
-    /// Patches of a tile.
+    /// Number of patches of a tile.
     pub fn of_tile(&self) -> usize {
         self.n_rows * self.n_cols
     }

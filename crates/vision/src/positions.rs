@@ -60,8 +60,8 @@ fn add(row: &mut [f32], entry: &[f32], weight: f32) {
     row.iter_mut().zip(entry).for_each(|(x, y)| *x += weight * y);
 }
 
-/// For each of `n` places the two entries of a line of `side` between which it lies, and their weights. The
-/// ends of both are the same.
+/// For each of `n` places, the two entries of a line of `side` around it, and their weights. The ends of both
+/// lines coincide.
 fn aligned_corners(n: usize, side: usize) -> Vec<[(usize, f32); 2]> {
     let step = if n > 1 { (side as f64 - 1.0) / (n as f64 - 1.0) } else { 0.0 };
     let entries = |i: usize| {

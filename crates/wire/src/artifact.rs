@@ -26,7 +26,7 @@ pub enum ArtifactKind {
     GgufVocabulary,
     /// The sources of the chat templates: a JSON list of pairs of name and source.
     ChatTemplates,
-    /// How the model takes images: a JSON list of its `preprocessor_config.json` and its `config.json`.
+    /// Image processor of the model: a JSON list of its `preprocessor_config.json` and its `config.json`.
     ImageProcessor,
     /// A kind of a newer worker.
     #[serde(other)]

@@ -18,13 +18,13 @@ pub struct Constraint {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "of", rename_all = "snake_case")]
 pub enum Form {
-    /// Any JSON object.
+    /// A JSON object of any form.
     JsonObject,
     /// JSON that satisfies this schema.
     JsonSchema(Value),
     /// A regular expression.
     Regex(String),
-    /// One of these texts.
+    /// A choice of these texts.
     Choice(Vec<String>),
     /// A grammar in llguidance's Lark.
     Lark(String),
@@ -32,7 +32,7 @@ pub enum Form {
     Gbnf(String),
     /// Free text with constrained parts, as vLLM takes it.
     StructuralTag(Value),
-    /// Calls of tools.
+    /// A grammar for calls of tools.
     ToolCalls(ToolCalls),
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use throng_core::fleet::routing::Role;
 use throng_core::request::{GenerationDefaults, TokenId};
 
 use crate::Artifact;
@@ -24,7 +25,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Versions of this build.
+    /// Versions that this build supports.
     pub const OWN: Self = Self { oldest: OLDEST_VERSION, newest: NEWEST_VERSION };
 
     /// Newest version that both sides support.
@@ -80,6 +81,9 @@ pub struct Description {
     /// Region of the worker.
     #[serde(default)]
     pub region: Option<String>,
+    /// Part of requests that the worker is meant for; absent: both. An older gateway sends it any request.
+    #[serde(default, skip_serializing_if = "Role::is_both")]
+    pub role: Role,
     /// Notice to users about the model.
     #[serde(default)]
     pub notice: Option<String>,
@@ -88,8 +92,7 @@ pub struct Description {
     pub artifacts: Vec<Artifact>,
 }
 
-/// Kind of a model's vectors. A vector stands in the place of the log-probabilities of an answer's only
-/// token.
+/// Kind of a model's vectors. A vector replaces the log-probabilities of an answer's only token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pooling {
     /// Names of the labels, one for each number of a vector; without labels vectors are embeddings.
@@ -140,5 +143,13 @@ mod tests {
         let description: Description = serde_json::from_str(text).expect("known fields");
         assert_eq!(description.versions.common(Versions::OWN), Some(NEWEST_VERSION));
         assert_eq!(description.artifacts[0].kind, crate::ArtifactKind::Unknown);
+        assert_eq!(description.role, Role::Both, "an older worker tells none");
+        let newer = text.replacen('{', r#"{"role": "a_new_role", "#, 1);
+        let description: Description = serde_json::from_str(&newer).expect("known fields");
+        assert_eq!(description.role, Role::Both);
+        let prefill = Description { role: Role::Prefill, ..description };
+        let line = serde_json::to_string(&prefill).expect("a line");
+        assert!(line.contains(r#""role":"prefill""#), "{line}");
+        assert_eq!(serde_json::from_str::<Description>(&line).expect("its own").role, Role::Prefill);
     }
 }

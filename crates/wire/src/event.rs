@@ -13,7 +13,7 @@ use crate::WireError;
 pub enum Event {
     /// The request was admitted. The first line, unless the request was refused.
     Accepted,
-    /// The prompt is computed.
+    /// The prompt has been computed.
     Prompt {
         #[serde(default)]
         cached_tokens: u32,

@@ -1,10 +1,11 @@
-//! Binary frames of bounded size in a body that comes in pieces: KV blocks, beside lines of JSON. Does not
+//! Binary frames of bounded size in a body that arrives in pieces: KV blocks, beside lines of JSON. Does not
 //! know the source and destination of blocks.
 //!
 //! A frame is the length of what follows as a 32-bit number, a byte for its kind, and its payload. Numbers
 //! are little-endian. Kinds: 1, a [`BlockLayout`] as JSON, which the blocks after it have; 2, a block: its
-//! name and the name of the prefix before it (32 bytes each), its 16 tokens (32-bit numbers), its bytes.
-//! Frames of other kinds are passed over.
+//! name and the name of the prefix before it (32 bytes each), its 16 tokens (32-bit numbers), its bytes; 3,
+//! the checksum of all that follows (XXH3, 64 bits), then a block as in kind 2. Frames of other kinds are
+//! passed over.
 
 use std::sync::Arc;
 
@@ -13,10 +14,13 @@ use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_core::scheduling::block_exchange::BlockLayout;
 use throng_core::scheduling::block_hash::{BlockHash, BlockTokens};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::MAX_FRAME_BYTES;
 
 const LAYOUT: u8 = 1;
 const BLOCK: u8 = 2;
+const CHECKED_BLOCK: u8 = 3;
 /// Bytes of a block's frame before the block's bytes: its kind, two names, its tokens.
 const BLOCK_HEAD_BYTES: usize = 1 + 2 * 32 + 4 * BLOCK_TOKENS;
 
@@ -25,8 +29,10 @@ const BLOCK_HEAD_BYTES: usize = 1 + 2 * 32 + 4 * BLOCK_TOKENS;
 pub enum Frame {
     /// Layout of the following blocks.
     Layout(BlockLayout),
-    /// A block.
+    /// A block of keys and values.
     Block(Box<BlockFrame>),
+    /// A block with a checksum, which was right.
+    CheckedBlock(Box<BlockFrame>),
     /// A frame of a newer build, which is ignored.
     Unknown,
 }
@@ -44,7 +50,7 @@ pub struct BlockFrame {
     pub bytes: Vec<u8>,
 }
 
-/// Reason why a frame was not written or read. Its connection cannot be used any more.
+/// Reason why a frame was not written or read. Its connection can no longer be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The frame is longer than it may be.
@@ -68,11 +74,29 @@ pub enum FrameError {
 
 /// [`BlockLayout`] as JSON.
 #[derive(Serialize, Deserialize)]
-struct LayoutMessage {
+pub(crate) struct LayoutMessage {
     model: Arc<str>,
     kv_type: Arc<str>,
     layout: Arc<str>,
     n_bytes: usize,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    n_state_parts: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+impl From<BlockLayout> for LayoutMessage {
+    fn from(BlockLayout { model, kv_type, name: layout, n_bytes, n_state_parts }: BlockLayout) -> Self {
+        Self { model, kv_type, layout, n_bytes, n_state_parts }
+    }
+}
+
+impl From<LayoutMessage> for BlockLayout {
+    fn from(LayoutMessage { model, kv_type, layout: name, n_bytes, n_state_parts }: LayoutMessage) -> Self {
+        Self { model, kv_type, name, n_bytes, n_state_parts }
+    }
 }
 
 impl Frame {
@@ -83,23 +107,22 @@ impl Frame {
     pub fn to_bytes(&self) -> Result<Vec<u8>, FrameError> {
         let mut frame = vec![0; 4];
         match self {
-            Self::Layout(BlockLayout { model, kv_type, name, n_bytes }) => {
-                let (model, kv_type, layout) = (model.clone(), kv_type.clone(), name.clone());
-                let message = LayoutMessage { model, kv_type, layout, n_bytes: *n_bytes };
+            Self::Layout(layout) => {
+                let message = LayoutMessage::from(layout.clone());
                 frame.push(LAYOUT);
                 serde_json::to_writer(&mut frame, &message).map_err(|error| malformed(LAYOUT, error))?;
             }
             Self::Block(block) => {
-                let n_bytes = BLOCK_HEAD_BYTES + block.bytes.len();
-                if n_bytes > MAX_FRAME_BYTES {
-                    return Err(FrameError::TooLong { n_bytes });
-                }
-                frame.reserve_exact(n_bytes);
                 frame.push(BLOCK);
-                frame.extend_from_slice(block.hash.as_bytes());
-                frame.extend_from_slice(block.parent.as_bytes());
-                block.tokens.iter().for_each(|token| frame.extend_from_slice(&token.to_le_bytes()));
-                frame.extend_from_slice(&block.bytes);
+                block.write(&mut frame)?;
+            }
+            Self::CheckedBlock(block) => {
+                frame.push(CHECKED_BLOCK);
+                frame.extend_from_slice(&[0; 8]);
+                let start = frame.len();
+                block.write(&mut frame)?;
+                let checksum = xxh3_64(&frame[start..]);
+                frame[start - 8..start].copy_from_slice(&checksum.to_le_bytes());
             }
             Self::Unknown => return Err(FrameError::Empty),
         }
@@ -118,8 +141,15 @@ impl Frame {
             LAYOUT => {
                 let message: LayoutMessage =
                     serde_json::from_slice(payload).map_err(|error| malformed(kind, error))?;
-                let LayoutMessage { model, kv_type, layout: name, n_bytes } = message;
-                Ok(Self::Layout(BlockLayout { model, kv_type, name, n_bytes }))
+                Ok(Self::Layout(message.into()))
+            }
+            CHECKED_BLOCK => {
+                let too_short = || malformed(kind, "it is too short");
+                let (checksum, payload) = payload.split_first_chunk().ok_or_else(too_short)?;
+                if xxh3_64(payload) != u64::from_le_bytes(*checksum) {
+                    return Err(malformed(kind, "its bytes are damaged"));
+                }
+                Ok(Self::CheckedBlock(Box::new(read_block(payload).ok_or_else(too_short)?)))
             }
             BLOCK => {
                 let block = read_block(payload).ok_or_else(|| malformed(kind, "it is too short"))?;
@@ -127,6 +157,22 @@ impl Frame {
             }
             _ => Ok(Self::Unknown),
         }
+    }
+}
+
+impl BlockFrame {
+    /// Appends the block in its form within a frame.
+    fn write(&self, frame: &mut Vec<u8>) -> Result<(), FrameError> {
+        let n_bytes = BLOCK_HEAD_BYTES + self.bytes.len();
+        if n_bytes > MAX_FRAME_BYTES {
+            return Err(FrameError::TooLong { n_bytes });
+        }
+        frame.reserve_exact(n_bytes);
+        frame.extend_from_slice(self.hash.as_bytes());
+        frame.extend_from_slice(self.parent.as_bytes());
+        self.tokens.iter().for_each(|token| frame.extend_from_slice(&token.to_le_bytes()));
+        frame.extend_from_slice(&self.bytes);
+        Ok(())
     }
 }
 
@@ -193,8 +239,13 @@ mod tests {
     use super::*;
 
     fn frames() -> Vec<Frame> {
-        let layout =
-            BlockLayout { model: "m".into(), kv_type: "f16".into(), name: "panels-1".into(), n_bytes: 5 };
+        let layout = BlockLayout {
+            model: "m".into(),
+            kv_type: "f16".into(),
+            name: "panels-1".into(),
+            n_bytes: 5,
+            n_state_parts: 3,
+        };
         let hash = BlockHash::from_bytes([1; 32]);
         let block = |bytes: &[u8]| BlockFrame {
             hash: hash.child(&[7; BLOCK_TOKENS]),
@@ -222,6 +273,27 @@ mod tests {
             }
             assert_eq!(read, frames());
             assert!(!buffer.is_inside_frame());
+        }
+    }
+
+    #[test]
+    fn a_damaged_block_is_found() {
+        let seed = fastrand::get_seed();
+        println!("seed {seed}");
+        let Frame::Block(block) = frames().remove(1) else { panic!("the second is a block") };
+        let sent = Frame::CheckedBlock(block);
+        let bytes = sent.to_bytes().expect("short");
+        let read = |bytes: &[u8]| {
+            let mut buffer = FrameBuffer::default();
+            buffer.push(bytes);
+            buffer.next_frame()
+        };
+        assert_eq!(read(&bytes), Ok(Some(sent.clone())));
+        for _ in 0..1_000 {
+            let mut damaged = bytes.clone();
+            damaged[fastrand::usize(4..bytes.len())] ^= 1 << fastrand::u32(..8);
+            let is_checked = |frame: &Frame| matches!(frame, Frame::CheckedBlock(_));
+            assert!(!read(&damaged).is_ok_and(|frame| frame.as_ref().is_some_and(is_checked)));
         }
     }
 

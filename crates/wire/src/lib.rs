@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod artifact;
+mod blocks;
 mod constraint;
 mod description;
 mod error;
@@ -19,6 +20,7 @@ mod status;
 mod vocabulary;
 
 pub use artifact::{Artifact, ArtifactKind, digest};
+pub use blocks::{BlocksRequest, Holder, MAX_REQUESTED_BLOCKS, MalformedBlocksRequest};
 pub use constraint::{Constraint, Form, Reasoning, ToolCalls};
 pub use description::{Description, NEWEST_VERSION, OLDEST_VERSION, Pooling, Versions};
 pub use error::{ErrorKind, WireError};
@@ -37,12 +39,16 @@ pub const STATUS: &str = "/worker/status";
 pub const WATCH: &str = "/worker/watch";
 /// Interval in ms of lines of [`WATCH`]. A worker that is silent for much longer has stalled.
 pub const HEARTBEAT_MS: u64 = 250;
-/// Path of generation: the body begins with the line of a [`Generate`], after which the pixel values of its
-/// contents come, one content after the other; lines of [`Command`]s may follow while it runs. The answer
-/// consists of lines of [`Event`]s, the first of them [`Event::Accepted`] or [`Event::Failed`].
+/// Path of generation: the body begins with the line of a [`Generate`], followed by the pixel values of its
+/// contents, one content after the other; lines of [`Command`]s may follow while it runs. The answer consists
+/// of lines of [`Event`]s, the first of them [`Event::Accepted`] or [`Event::Failed`].
 pub const GENERATE: &str = "/worker/generate";
 /// Prefix of the path of an [`Artifact`], which ends with its digest.
 pub const ARTIFACTS: &str = "/worker/artifacts/";
+/// Path of KV blocks, for other workers: the body is a [`BlocksRequest`]. The answer consists of binary
+/// frames: a layout, then blocks with checksums, in the order of their names, up to the first that the worker
+/// does not have.
+pub const BLOCKS: &str = "/worker/blocks";
 /// Header with the version of the protocol of a request.
 pub const VERSION_HEADER: &str = "throng-protocol";
 /// Maximum bytes of a line. The log-probabilities of a long prompt are one line.

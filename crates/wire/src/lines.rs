@@ -1,4 +1,4 @@
-//! Lines of JSON of bounded length in a body that comes in pieces. Does not know their content.
+//! Lines of JSON of bounded length in a body that arrives in pieces. Does not know their content.
 
 use serde::Serialize;
 

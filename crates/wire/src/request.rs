@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use throng_core::fleet::replica::ResumedContinuation;
 use throng_core::prompt_media::{ContentError, ContentLayout, MediaContent, PromptMedia};
-use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
+use throng_core::request::{CacheMark, Priority, SamplingParams, TenantId, TokenId};
 
-use crate::{Constraint, MAX_CONTENT_BYTES};
+use crate::{Constraint, Holder, MAX_CONTENT_BYTES};
 
 /// Request for continuations of a prompt: the first line of the body.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub struct Generate {
     pub tenant: TenantId,
     /// Further separates cached prefixes within the tenant.
     pub cache_salt: Option<Arc<str>>,
+    /// Prefixes that the client asks to keep cached. A worker of an older version keeps none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cache_marks: Vec<CacheMark>,
     /// Priority among the tenant's requests.
     pub priority: Priority,
     /// Tokens of the prompt.
@@ -38,6 +41,9 @@ pub struct Generate {
     pub n: u32,
     /// Continuations to resume; empty for a new request.
     pub resumed: Vec<ResumedContinuation>,
+    /// Another worker that has more of the prompt in its cache than this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Holder>,
 }
 
 /// A later line of the body.
@@ -65,11 +71,11 @@ impl Generate {
         sum.filter(|&n| n <= MAX_CONTENT_BYTES).ok_or(ContentsTooLarge)
     }
 
-    /// Adds to the media the contents whose pixel values followed the line. Digests are computed, not
-    /// believed: a span whose digest no content has stays without one.
+    /// Adds to the media the contents whose pixel values followed the line. Digests are computed, not taken
+    /// from the message: a span whose digest no content has stays without one.
     ///
     /// # Errors
-    /// When the numbers are not those of the layouts.
+    /// When the number of bytes does not match the layouts.
     pub fn take_contents(&mut self, mut bytes: &[u8]) -> Result<(), ContentError> {
         let mut contents = Vec::new();
         for layout in std::mem::take(&mut self.contents) {

@@ -29,6 +29,12 @@ pub fn checkpoints_python() -> Result<PathBuf> {
     environment("checkpoints-venv", "tests/checkpoints/requirements.txt")
 }
 
+/// A Python interpreter in an environment with an MPI library and libclang, by which the feature `mpi` is
+/// built, and what its tests need.
+pub fn mpi_python() -> Result<PathBuf> {
+    environment("mpi-venv", "tests/mpi/requirements.txt")
+}
+
 /// An environment `target/NAME` with exactly the packages of that file, made anew when the file has changed.
 fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
     let folder = workspace().join("target").join(name);

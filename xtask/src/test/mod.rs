@@ -3,6 +3,7 @@
 mod clients;
 mod dependencies;
 mod machine;
+mod mpi;
 mod rust;
 mod sanitizers;
 mod skipped;
@@ -110,6 +111,9 @@ fn run_part(part: Part, extent: Extent) -> Result<()> {
         machine::redis()?;
         machine::vulkan()?;
         rust::run(extent)?;
+    }
+    if extent == Extent::Nightly {
+        mpi::run()?;
     }
     if part != Part::Rust {
         clients::run(extent)?;

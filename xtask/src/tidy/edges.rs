@@ -35,6 +35,8 @@ const EDGES: &[(&str, &[&str])] = &[
         &["throng-api", "throng-core", "throng-engine", "throng-http", "throng-text", "throng-wire"],
     ),
     ("throng-cache", &["throng-core", "throng-fleet", "throng-text", "throng-wire"]),
+    ("throng-fetch", &["throng-api", "throng-http"]),
+    ("throng-auth", &["throng-api", "throng-core", "throng-fleet", "throng-http", "throng-store"]),
     ("throng-state", &["throng-api", "throng-store"]),
     ("throng-tools", &["throng-api", "throng-core"]),
     (
@@ -45,9 +47,11 @@ const EDGES: &[(&str, &[&str])] = &[
         "throng-gateway",
         &[
             "throng-api",
+            "throng-auth",
             "throng-cache",
             "throng-core",
             "throng-engine",
+            "throng-fetch",
             "throng-fleet",
             "throng-http",
             "throng-images",

@@ -1,4 +1,4 @@
-//! The failure of a call that the server ran, in the one form that models, clients and stores are given.
+//! The failure of a call that the server ran, in the one form in which models, clients and stores get it.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ pub enum CallFailure {
     /// The tool's server refused the call in the terms of its protocol.
     #[serde(rename = "mcp_protocol_error")]
     Protocol {
-        /// JSON-RPC's code.
+        /// JSON-RPC error code.
         code: i64,
-        /// The server's message.
+        /// Error message of the server.
         message: String,
     },
     /// The tool ran and failed.
@@ -29,7 +29,7 @@ pub enum CallFailure {
         /// Status of the HTTP endpoint, or the one that describes the failure.
         #[serde(rename = "code")]
         status: u16,
-        /// The reason.
+        /// Reason for the failure.
         message: String,
     },
 }

@@ -11,7 +11,7 @@ use throng_core::request::FinishReason;
 
 pub use call_failure::CallFailure;
 pub use shape::{AnswerShape, LogprobBytes};
-pub use tally::{Moments, Tally, TokenCounts};
+pub use tally::{KeptTokens, Moments, Tally, TokenCounts};
 pub use timings::Timings;
 pub use whole::{Answer, Call, Choice, PastTurn, PromptReport};
 
@@ -26,6 +26,8 @@ pub enum AnswerEvent {
         prompt_idx: usize,
         /// Number of its tokens that were found in the prefix cache.
         cached_tokens: u32,
+        /// Tokens that were computed and are kept at the client's wish.
+        kept: KeptTokens,
         /// Log-probabilities of all its tokens except the first, if requested.
         logprobs: Vec<TokenReport>,
     },
@@ -77,7 +79,7 @@ pub enum Delta {
     CallArguments {
         /// Index of the call in its choice.
         call_idx: u32,
-        /// The fragment.
+        /// Next part of the arguments.
         fragment: String,
     },
 }
@@ -85,11 +87,11 @@ pub enum Delta {
 /// Event of the tools that the server calls.
 #[derive(Debug)]
 pub enum ServedEvent {
-    /// The model's turn ended with calls that the server runs. It goes on when these have ended.
+    /// The model's turn ended with calls that the server runs. The answer continues when these have ended.
     TurnEnded {
         /// Text and calls that were held back until the end.
         deltas: Vec<Delta>,
-        /// End of the turn.
+        /// End of the model's turn.
         end: ChoiceEnd,
     },
     /// A call that the server ran has ended.
@@ -101,9 +103,9 @@ pub enum ServedEvent {
     },
     /// The next turn of the model began.
     TurnBegan {
-        /// Tokens of its prompt.
+        /// Number of prompt tokens of the turn.
         n_prompt_tokens: u64,
-        /// Tokens of its prompt that stand for images.
+        /// Number of tokens of its prompt that represent images.
         n_image_tokens: u64,
     },
 }
@@ -129,6 +131,6 @@ pub struct ChoiceEnd {
     pub is_filtered: bool,
     /// Whether the choice has tool calls.
     pub has_calls: bool,
-    /// Times of its events.
+    /// Times of the choice's events.
     pub timing: Timing,
 }

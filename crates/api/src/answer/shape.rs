@@ -21,7 +21,7 @@ impl LogprobBytes {
 pub struct AnswerShape {
     /// Number of times that the log-probabilities of a prompt are written: once, or with each choice.
     pub n_repeats: usize,
-    /// Forms of the prompt's log-probabilities, each of which is written.
+    /// Forms in which the prompt's log-probabilities are written.
     pub prompt_logprobs: Vec<LogprobBytes>,
     /// Parameter that requested the prompt's log-probabilities.
     pub prompt_logprobs_param: &'static str,

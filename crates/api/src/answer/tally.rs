@@ -2,32 +2,70 @@
 
 use std::time::Duration;
 
+use throng_core::request::CacheMark;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
+
 use super::{AnswerEvent, ServedEvent};
+use crate::spec::KEEP_SHORT_S;
 
 /// Token counts of a whole request, as reported by its engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenCounts {
-    /// Tokens of the prompts.
+    /// Number of tokens of the prompts.
     pub prompt: u64,
-    /// Prompt tokens that stand for images.
+    /// Number of prompt tokens that represent images.
     pub images: u64,
-    /// Prompt tokens found in the prefix cache.
+    /// Number of prompt tokens found in the prefix cache.
     pub cached: u64,
-    /// Output tokens of all choices.
+    /// Number of output tokens of all choices.
     pub output: u64,
-    /// Reasoning tokens, which are part of the output tokens.
+    /// Number of reasoning tokens, which are part of the output tokens.
     pub reasoning: u64,
+}
+
+/// Prompt tokens that were computed and are kept at the client's wish.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeptTokens {
+    /// Tokens kept for minutes.
+    pub short: u64,
+    /// Tokens kept for longer.
+    pub long: u64,
+}
+
+impl KeptTokens {
+    /// Tokens of a prompt's whole blocks that marks cover and that were not found in the cache.
+    pub fn of(marks: &[CacheMark], n_prompt: usize, n_cached: u32) -> Self {
+        let (mut kept, mut counted) = (Self::default(), u64::from(n_cached));
+        let longest = marks.iter().filter(|mark| mark.keep_s > KEEP_SHORT_S);
+        let ends = |mark: &CacheMark| {
+            let n_tokens = n_prompt.min(mark.n_tokens as usize);
+            (n_tokens / BLOCK_TOKENS * BLOCK_TOKENS) as u64
+        };
+        let [long, all] =
+            [longest.map(ends).max(), marks.iter().map(ends).max()].map(Option::unwrap_or_default);
+        kept.long = long.saturating_sub(counted);
+        counted = counted.max(long);
+        kept.short = all.saturating_sub(counted);
+        kept
+    }
+
+    /// All of them.
+    pub fn n_all(&self) -> u64 {
+        self.short + self.long
+    }
 }
 
 /// Token counts of a request so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Tokens of the prompts.
+    /// Number of tokens of the prompts.
     pub prompt: u64,
-    /// Prompt tokens that stand for images.
+    /// Number of prompt tokens that represent images.
     pub images: u64,
     /// Prompt tokens found in the prefix cache.
     pub cached: u64,
+    /// Prompt tokens that were computed and are kept.
+    pub kept: KeptTokens,
     /// Output tokens of all choices, including those that are not shown.
     pub output: u64,
     /// Reasoning tokens, which are part of the output tokens.
@@ -42,7 +80,7 @@ impl Tally {
         Self { prompt, ..Self::default() }
     }
 
-    /// Sets the number of prompt tokens that stand for images.
+    /// Sets the number of prompt tokens that represent images.
     pub fn with_images(self, images: u64) -> Self {
         Self { images, ..self }
     }
@@ -50,7 +88,11 @@ impl Tally {
     /// Counts an event.
     pub fn add(&mut self, event: &AnswerEvent) {
         match event {
-            AnswerEvent::Prompt { cached_tokens, .. } => self.cached += u64::from(*cached_tokens),
+            AnswerEvent::Prompt { cached_tokens, kept, .. } => {
+                self.cached += u64::from(*cached_tokens);
+                self.kept.short += kept.short;
+                self.kept.long += kept.long;
+            }
             AnswerEvent::Token { is_reasoning, .. } => {
                 self.output += 1;
                 self.reasoning += u64::from(*is_reasoning);
@@ -72,7 +114,7 @@ impl Tally {
     }
 }
 
-/// Times over all choices, since the request was submitted; `None` for what has not happened.
+/// Times over all choices, since the request was submitted; `None` for events that have not happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moments {
     pub(crate) first_step: Option<Duration>,
@@ -93,5 +135,28 @@ impl Moments {
         self.first_token = self.first_token.into_iter().chain(first_token).min();
         self.last_token = self.last_token.max(last_token);
         self.n_first_tokens += u64::from(first_token.is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_tokens_are_those_of_whole_blocks_that_were_computed() {
+        let mark = |n_tokens, keep_s| CacheMark { n_tokens, keep_s };
+        let (hour, minutes) = (mark(50, 3_600), mark(CacheMark::WHOLE, 300));
+        for (marks, n_cached, short, long) in [
+            (&[][..], 0, 0, 0),
+            (&[minutes], 0, 96, 0),
+            (&[minutes], 32, 64, 0),
+            (&[minutes], 100, 0, 0),
+            (&[hour], 0, 0, 48),
+            (&[hour, minutes], 0, 48, 48),
+            (&[hour, minutes], 32, 48, 16),
+            (&[minutes, hour], 64, 32, 0),
+        ] {
+            assert_eq!(KeptTokens::of(marks, 100, n_cached), KeptTokens { short, long }, "{marks:?}");
+        }
     }
 }

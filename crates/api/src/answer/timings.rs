@@ -11,7 +11,7 @@ use super::{Moments, Tally};
 pub struct Timings {
     /// Prompt tokens found in the prefix cache.
     cache_n: u64,
-    /// Prompt tokens computed.
+    /// Number of computed prompt tokens.
     prompt_n: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_ms: Option<f64>,

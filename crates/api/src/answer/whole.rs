@@ -10,9 +10,9 @@ use super::{AnswerEvent, CallFailure, ChoiceEnd, Delta, ServedEvent, Tally};
 /// A whole answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// Prompts in order.
+    /// Prompts of the request, in order.
     pub prompts: Vec<PromptReport>,
-    /// Choices in order.
+    /// Choices of the answer, in order.
     pub choices: Vec<Choice>,
     /// Turns of the model before the last one, where the server ran calls between them.
     pub turns: Vec<PastTurn>,
@@ -80,11 +80,11 @@ impl Answer {
         Self { prompts, choices, turns: Vec::new(), tally, n_text_bytes: 0, n_held }
     }
 
-    /// Adds an event; [`AnswerEvent::Failed`] changes nothing.
+    /// Adds an event; [`AnswerEvent::Failed`] is ignored.
     pub fn add(&mut self, event: AnswerEvent) {
         self.tally.add(&event);
         match event {
-            AnswerEvent::Prompt { prompt_idx, cached_tokens, logprobs } => {
+            AnswerEvent::Prompt { prompt_idx, cached_tokens, logprobs, .. } => {
                 self.prompts[prompt_idx] = PromptReport { cached_tokens, logprobs };
             }
             AnswerEvent::Token { choice_idx, report, deltas, .. } => {
@@ -123,8 +123,8 @@ impl Answer {
         }
     }
 
-    /// Keeps the `n` choices of each prompt with the highest mean log-probability of a token, best first,
-    /// as OpenAI's reference defines `best_of` ("the one with the highest log probability per token").
+    /// Keeps the `n` choices of each prompt with the highest mean log-probability of a token, best first, as
+    /// OpenAI's reference defines `best_of` ("the one with the highest log probability per token").
     pub fn keep_best(&mut self, n: usize) {
         let n_of_prompt = self.choices.len() / self.prompts.len().max(1);
         if n_of_prompt <= n {

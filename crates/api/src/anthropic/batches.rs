@@ -25,7 +25,7 @@ pub struct MessageBatchRequest {
     pub ignored: IgnoredParameters,
 }
 
-/// The parameters.
+/// The parameters of a batch of messages.
 pub const BATCH_FIELDS: &[Field<MessageBatchRequest>] = &[field(
     "requests",
     Custom(Shape::Array(MAX_REQUESTS, &Shape::Object), read_requests),
@@ -83,7 +83,7 @@ pub struct BatchCounts {
     pub expired: u64,
 }
 
-/// A batch.
+/// A batch of messages, as its endpoints return it.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs, reason = "the names are those of Anthropic's API")]
 pub struct MessageBatch {

@@ -1,10 +1,12 @@
 //! Messages and their blocks of content, as neutral messages.
 
+use crate::cache_hints::read_cache_control;
 use crate::error::ApiError;
 use crate::image_source::{of_base64, read_url};
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{
-    ContentPart, ImagePart, ImageSource, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall,
+    CachePoint, ContentPart, ImagePart, ImageSource, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role,
+    ToolCall,
 };
 
 /// Types of content blocks. The first seven are read, images where a model takes them; the others contain no
@@ -34,35 +36,42 @@ const ROLES: &[&str] = &["user", "assistant", "system"];
 /// Values in a template's tree for a call without its arguments.
 const VALUES_OF_A_CALL: usize = 5;
 
+/// Neutral messages, with the places of `cache_control`.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    pub messages: Vec<Message>,
+    pub points: Vec<CachePoint>,
+}
+
 /// Reads `messages` into neutral messages; each tool result becomes a message of its own.
 ///
 /// # Errors
 /// A 400 that names the path.
-pub(super) fn read_turns(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Message>, ApiError> {
-    let mut messages = Vec::new();
-    node.elements(MAX_MESSAGES, |_, element| read_turn(&element, budget, &mut messages))?;
-    if messages.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(messages) }
+pub(super) fn read_turns(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Turns, ApiError> {
+    let mut turns = Turns::default();
+    node.elements(MAX_MESSAGES, |_, element| read_turn(&element, budget, &mut turns))?;
+    if turns.messages.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(turns) }
 }
 
-/// Reads `system`.
+/// Reads `system`, as a conversation of one message.
 ///
 /// # Errors
 /// A 400 that names the path.
-pub(super) fn read_system(node: &Node<'_, '_>) -> Result<Vec<ContentPart>, ApiError> {
+pub(super) fn read_system(node: &Node<'_, '_>) -> Result<Turns, ApiError> {
     let mut blocks = Blocks::default();
     blocks.read(node, &mut TreeBudget::default())?;
     if blocks.has_only_text() {
-        Ok(blocks.text)
+        let points = blocks.marks.iter().map(|mark| mark.point(0, 1, &blocks.text)).collect();
+        let has_text = !blocks.text.is_empty();
+        let messages = has_text.then(|| Message::new(Role::System, blocks.text)).into_iter().collect();
+        Ok(Turns { messages, points })
     } else {
         Err(ApiError::invalid_value(node.path(), "A system prompt has only blocks of text."))
     }
 }
 
-fn read_turn(
-    node: &Node<'_, '_>,
-    budget: &mut TreeBudget,
-    messages: &mut Vec<Message>,
-) -> Result<(), ApiError> {
+fn read_turn(node: &Node<'_, '_>, budget: &mut TreeBudget, turns: &mut Turns) -> Result<(), ApiError> {
+    let Turns { messages, points } = turns;
     let (mut role, mut blocks) = (None, None);
     budget.take(3, node)?;
     node.known_members(&["role", "content"], |key, value| {
@@ -78,7 +87,7 @@ fn read_turn(
     })?;
     let missing = |key: &str| ApiError::missing_required_parameter(node.path_of(key));
     let role = ROLES[role.ok_or_else(|| missing("role"))?];
-    let Blocks { text, thinking, calls, results } = blocks.ok_or_else(|| missing("content"))?;
+    let Blocks { text, thinking, calls, results, marks } = blocks.ok_or_else(|| missing("content"))?;
     let misplaced = |what: &str, where_: &str| {
         let reason = format!("Only messages of the {where_} have blocks of the type '{what}'.");
         Err(ApiError::invalid_value(node.path_of("content"), reason))
@@ -89,7 +98,13 @@ fn read_turn(
     if role != "user" && !results.is_empty() {
         return misplaced("tool_result", "user");
     }
+    let n_before = messages.len();
     messages.extend(results);
+    // A message with only tool results adds no text.
+    let adds_none =
+        role == "user" && text.is_empty() && messages.last().is_some_and(|last| last.role == Role::Tool);
+    let n_messages = messages.len() + usize::from(!adds_none);
+    points.extend(marks.iter().map(|mark| mark.point(n_before, n_messages, &text)));
     match role {
         "assistant" => {
             let reasoning = (!thinking.is_empty()).then(|| thinking.join("\n"));
@@ -99,8 +114,7 @@ fn read_turn(
             messages.push(Message { content, ..message });
         }
         "system" => messages.push(Message::new(Role::System, text)),
-        // A message with only tool results adds no text.
-        _ if text.is_empty() && messages.last().is_some_and(|last| last.role == Role::Tool) => {}
+        _ if adds_none => {}
         _ => messages.push(Message::new(Role::User, text)),
     }
     Ok(())
@@ -113,6 +127,30 @@ struct Blocks {
     thinking: Vec<String>,
     calls: Vec<ToolCall>,
     results: Vec<Message>,
+    marks: Vec<Mark>,
+}
+
+/// A `cache_control` of a block.
+#[derive(Debug)]
+struct Mark {
+    keep_s: u32,
+    /// Number of parts of text, of results, and of other blocks of the message up to this block.
+    n_parts: usize,
+    n_results: usize,
+    n_others: usize,
+}
+
+impl Mark {
+    /// The place behind the block, in a message of these parts, or in one of the results that follow the
+    /// first `n_before` messages. There are `n_messages` with the message of the block.
+    fn point(&self, n_before: usize, n_messages: usize, parts: &[ContentPart]) -> CachePoint {
+        let Self { keep_s, n_parts, n_results, n_others } = *self;
+        if n_parts == 0 && n_others == 0 {
+            return CachePoint { n_messages: n_before + n_results, within: None, keep_s };
+        }
+        // Calls and thoughts are behind all parts.
+        CachePoint::behind(n_messages, parts, if n_others == 0 { n_parts } else { usize::MAX }, keep_s)
+    }
 }
 
 impl Blocks {
@@ -133,9 +171,13 @@ impl Blocks {
     }
 
     fn read_block(&mut self, node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(), ApiError> {
-        let mut kind = None;
+        let (mut kind, mut keep_s) = (None, None);
         node.members(usize::MAX, |key, value| match key {
             "type" => value.put(&mut kind, value.one_of(BLOCKS)?),
+            "cache_control" => {
+                keep_s = read_cache_control(&value)?;
+                Ok(())
+            }
             _ => Ok(()),
         })?;
         let kind = kind.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("type")))?;
@@ -158,10 +200,21 @@ impl Blocks {
             }
             "tool_result" => {
                 budget.take(3, node)?;
-                self.results.push(read_result(node)?);
+                let (result, keep_within_s) = read_result(node)?;
+                self.results.push(result);
+                keep_s = keep_s.max(keep_within_s);
             }
             "image" => self.text.push(ContentPart::Image(Box::new(read_image(node)?))),
             _ => self.text.push(ContentPart::Text(text_of(node, "text")?)),
+        }
+        if let Some(keep_s) = keep_s {
+            let n_others = self.thinking.len() + self.calls.len();
+            self.marks.push(Mark {
+                keep_s,
+                n_parts: self.text.len(),
+                n_results: self.results.len(),
+                n_others,
+            });
         }
         Ok(())
     }
@@ -240,9 +293,10 @@ fn read_call(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ToolCall, A
     })
 }
 
-fn read_result(node: &Node<'_, '_>) -> Result<Message, ApiError> {
+/// Reads the result of a call, with the longest time of `cache_control` within it.
+fn read_result(node: &Node<'_, '_>) -> Result<(Message, Option<u32>), ApiError> {
     const KEYS: &[&str] = &["type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"];
-    let (mut id, mut content) = (None, Vec::new());
+    let (mut id, mut content, mut keep_s) = (None, Vec::new(), None);
     node.known_members(KEYS, |key, value| {
         match key {
             _ if value.is_null() => {}
@@ -255,6 +309,7 @@ fn read_result(node: &Node<'_, '_>) -> Result<Message, ApiError> {
                     return Err(ApiError::unsupported_parameter(value.path(), reason));
                 }
                 content = blocks.text;
+                keep_s = blocks.marks.iter().map(|mark| mark.keep_s).max();
             }
             "is_error" => drop(value.boolean()?),
             _ => {}
@@ -262,5 +317,5 @@ fn read_result(node: &Node<'_, '_>) -> Result<Message, ApiError> {
         Ok(())
     })?;
     let id = id.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("tool_use_id")))?;
-    Ok(Message { tool_call_id: Some(id), ..Message::new(Role::Tool, content) })
+    Ok((Message { tool_call_id: Some(id), ..Message::new(Role::Tool, content) }, keep_s))
 }

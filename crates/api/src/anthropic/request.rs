@@ -3,16 +3,17 @@
 use serde_json::Value;
 use throng_text::grammar::ConstraintSpec;
 
-use super::content::{read_system, read_turns};
+use super::content::{Turns, read_system, read_turns};
 use super::tools::{ToolUse, read_tool_choice, read_tools};
+use crate::cache_hints::read_cache_control;
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Ignored, Integer, ModelName, Number, Refused};
 use crate::field::{Bound, Field, Range, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{MAX_TREE_VALUES, Node, TreeBudget};
 use crate::spec::{
-    ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, MAX_MESSAGES, Message,
-    ParamNames, Role, check_replies,
+    CachePoint, ChatInput, Conversation, GenerationOptions, GenerationSpec, Input, MAX_CACHE_POINTS,
+    MAX_MESSAGES, ParamNames, Role, check_replies,
 };
 
 /// Maximum number of stop sequences of a request.
@@ -27,9 +28,13 @@ const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 #[derive(Debug, Default)]
 pub struct Body {
     options: GenerationOptions,
-    system: Vec<ContentPart>,
-    messages: Vec<Message>,
+    system: Turns,
+    turns: Turns,
     tools: Option<Vec<Value>>,
+    /// Time in seconds for which tools are kept.
+    keep_tools_s: Option<u32>,
+    /// Time in seconds for which the whole conversation is kept.
+    keep_all_s: Option<u32>,
     tool_use: ToolUse,
     thinking: Thinking,
     effort: Option<&'static str>,
@@ -49,8 +54,8 @@ pub const FIELDS: &[Field<Body>] = &[
     field(
         "messages",
         Custom(Shape::Array(MAX_MESSAGES, &Shape::Object), |b, node, _| {
-            b.messages = read_turns(node, &mut b.budget)?;
-            check_replies(&b.messages, |_, _| node.path())
+            b.turns = read_turns(node, &mut b.budget)?;
+            check_replies(&b.turns.messages, |_, _| node.path())
         }),
         "The conversation: role (user, assistant) and content (text or blocks).",
     ),
@@ -100,7 +105,8 @@ pub const FIELDS: &[Field<Body>] = &[
     field(
         "tools",
         Custom(Shape::Array(128, &Shape::Object), |b, node, _| {
-            b.tools = Some(read_tools(node, &mut b.budget)?);
+            let (tools, keep_s) = read_tools(node, &mut b.budget)?;
+            (b.tools, b.keep_tools_s) = (Some(tools), keep_s);
             Ok(())
         }),
         "Tools that the model may use.",
@@ -136,7 +142,14 @@ pub const FIELDS: &[Field<Body>] = &[
         "The end user that the request is made for.",
     ),
     field("service_tier", Ignored(Shape::Choice(&["auto", "standard_only"])), "Has no effect here."),
-    field("cache_control", Ignored(Shape::Object), "Prefixes are cached without it."),
+    field(
+        "cache_control",
+        Custom(Shape::Object, |b, node, _| {
+            b.keep_all_s = read_cache_control(node)?;
+            Ok(())
+        }),
+        "Keep the whole conversation cached ahead of others, for ttl: '5m' unless said, or '1h'.",
+    ),
     field("inference_geo", Ignored(Shape::Text(512)), "Has no effect here."),
     field("speed", Ignored(Shape::Choice(&["standard", "fast"])), "Has no effect here."),
     field("context_management", Ignored(Shape::Object), "Has no effect here."),
@@ -170,7 +183,7 @@ fn read(body: &[u8], options: &ReadOptions) -> Result<(Body, IgnoredParameters),
     if read.options.model.is_none() {
         return Err(ApiError::missing_required_parameter("model"));
     }
-    if read.messages.is_empty() {
+    if read.turns.messages.is_empty() {
         return Err(ApiError::missing_required_parameter("messages"));
     }
     Ok((read, ignored))
@@ -200,13 +213,32 @@ impl CountTokensRequest {
 }
 
 impl Body {
+    /// Places of `cache_control`, in the order of the prompt. Templates write tools with the system prompt.
+    fn cache_points(&self) -> Result<Vec<CachePoint>, ApiError> {
+        let n_system = self.system.messages.len();
+        let behind = |n_messages| move |keep_s| CachePoint { n_messages, within: None, keep_s };
+        let mut points: Vec<CachePoint> = self.keep_tools_s.map(behind(n_system)).into_iter().collect();
+        points.extend(&self.system.points);
+        let of_turns = self.turns.points.iter();
+        points.extend(of_turns.map(|point| CachePoint { n_messages: n_system + point.n_messages, ..*point }));
+        points.extend(self.keep_all_s.map(behind(n_system + self.turns.messages.len())));
+        if points.len() > MAX_CACHE_POINTS {
+            let reason = format!(
+                "A maximum of {MAX_CACHE_POINTS} blocks with cache_control may be provided. Found {}.",
+                points.len()
+            );
+            return Err(ApiError::invalid_value("cache_control", reason));
+        }
+        Ok(points)
+    }
+
     fn into_chat(self) -> Result<ChatInput, ApiError> {
-        let Self { system, mut messages, tools, tool_use, thinking, effort, budget, .. } = self;
+        let cache_points = self.cache_points()?;
+        let Self { system, turns, tools, tool_use, thinking, effort, budget, .. } = self;
         let tools = tools.unwrap_or_default();
         tool_use.check(&tools)?;
-        if !system.is_empty() {
-            messages.insert(0, Message::new(Role::System, system));
-        }
+        let mut messages = system.messages;
+        messages.extend(turns.messages);
         let continues_answer = messages.last().is_some_and(|last| last.role == Role::Assistant);
         let conversation = Conversation {
             enable_thinking: Some(thinking.is_on),
@@ -216,6 +248,7 @@ impl Body {
             budget,
             messages,
             tools,
+            cache_points,
             ..Conversation::default()
         };
         Ok(ChatInput {

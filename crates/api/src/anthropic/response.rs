@@ -30,12 +30,14 @@ pub(super) enum Block<'a> {
     ToolUse { id: &'a str, name: &'a str, input: Cow<'a, RawValue> },
 }
 
-/// Token counts of a message. Prompt tokens found in the prefix cache do not count as input tokens.
+/// Token counts of a message. Prompt tokens found in the prefix cache, and those that `cache_control` keeps
+/// there, do not count as input tokens.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Usage {
     input_tokens: u64,
     cache_creation_input_tokens: u64,
     cache_read_input_tokens: u64,
+    cache_creation: CacheCreation,
     /// Throng's own. Absent where the prompt has no images.
     #[serde(skip_serializing_if = "Option::is_none")]
     input_tokens_details: Option<InputTokensDetails>,
@@ -50,6 +52,13 @@ struct InputTokensDetails {
     image_tokens: u64,
 }
 
+/// Computed prompt tokens that are kept, by the time for which they are.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct CacheCreation {
+    ephemeral_5m_input_tokens: u64,
+    ephemeral_1h_input_tokens: u64,
+}
+
 #[derive(Debug, Clone, Copy, Serialize)]
 struct OutputTokensDetails {
     thinking_tokens: u64,
@@ -58,9 +67,13 @@ struct OutputTokensDetails {
 impl From<&Tally> for Usage {
     fn from(tally: &Tally) -> Self {
         Self {
-            input_tokens: tally.prompt.saturating_sub(tally.cached),
-            cache_creation_input_tokens: 0,
+            input_tokens: tally.prompt.saturating_sub(tally.cached + tally.kept.n_all()),
+            cache_creation_input_tokens: tally.kept.n_all(),
             cache_read_input_tokens: tally.cached,
+            cache_creation: CacheCreation {
+                ephemeral_5m_input_tokens: tally.kept.short,
+                ephemeral_1h_input_tokens: tally.kept.long,
+            },
             input_tokens_details: (tally.images > 0)
                 .then_some(InputTokensDetails { image_tokens: tally.images }),
             output_tokens: tally.output,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::cache_hints::read_cache_control;
 use crate::error::ApiError;
 use crate::json::{Node, TreeBudget};
 use crate::spec::{MAX_NAME_BYTES, MAX_TOOLS, read_function};
@@ -21,15 +22,22 @@ const KEYS: &[&str] = &[
     "allowed_callers",
 ];
 
-/// Reads `tools` into the trees that chat templates walk.
+/// Reads `tools` into the trees that chat templates walk, with the longest time of their `cache_control`.
 ///
 /// # Errors
 /// A 400 that names the path. Tools that run on Anthropic's servers or that only Anthropic's models support
 /// are refused by name.
-pub(super) fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Value>, ApiError> {
-    let mut names = BTreeSet::new();
+pub(super) fn read_tools(
+    node: &Node<'_, '_>,
+    budget: &mut TreeBudget,
+) -> Result<(Vec<Value>, Option<u32>), ApiError> {
+    let (mut names, mut keep_s) = (BTreeSet::new(), None);
     node.elements(MAX_TOOLS, |_, tool| {
         tool.members(usize::MAX, |key, value| match key {
+            "cache_control" => {
+                keep_s = keep_s.max(read_cache_control(&value)?);
+                Ok(())
+            }
             "type" if !value.is_null() && value.string(MAX_NAME_BYTES)? != "custom" => {
                 let reason = "Only tools of the type 'custom', with an 'input_schema', are supported.";
                 Err(ApiError::unsupported_parameter(value.path(), reason))
@@ -48,7 +56,7 @@ pub(super) fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result
         tools.push(for_template(tool.exact_tree()?));
         Ok(())
     })?;
-    Ok(tools)
+    Ok((tools, keep_s))
 }
 
 fn for_template(tool: Value) -> Value {

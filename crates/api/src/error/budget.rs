@@ -11,7 +11,7 @@ pub struct SpentBudget<'a> {
     pub owner: &'a str,
     /// Limit, as in "1000 tokens a day".
     pub limit: &'a str,
-    /// Used amount.
+    /// Amount used so far.
     pub used: &'a str,
     /// Amount reserved for running requests.
     pub reserved: &'a str,

@@ -17,13 +17,13 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, code, message).retry_after(retry_after_s)
     }
 
-    /// The upstream engine rejects the request with this status. `told` is its reason.
+    /// The upstream engine rejects the request with this status. `told` is the engine's message.
     pub fn rejected_by_engine(status: StatusCode, told: impl Into<String>, is_too_long: bool) -> Self {
         let code = if is_too_long { "context_length_exceeded" } else { "upstream_rejected" };
         Self::client(status, code, told)
     }
 
-    /// The upstream engine lacks the requested endpoint. `told` is its message.
+    /// The upstream engine lacks the requested endpoint. `told` is the engine's message.
     pub fn unsupported_by_engine(told: &str) -> Self {
         let reason = format!("The engine that serves this model has no such endpoint: {}.", echo(told));
         Self::unsupported_by_model("model", &reason)

@@ -11,7 +11,7 @@ impl ApiError {
         Self::unsupported_parameter(param, "This model takes only text.")
     }
 
-    /// The URL of an image is not one that a server may fetch.
+    /// The URL of an image is of a kind that a server may not fetch.
     pub fn invalid_image_url(param: impl Into<String>) -> Self {
         let param = param.into();
         let message = format!(
@@ -28,7 +28,7 @@ impl ApiError {
         Self::bad_request("invalid_image", message).with_param(param)
     }
 
-    /// An image that cannot be decoded, or whose shape the model does not take; `reason` says why.
+    /// An image that cannot be decoded, or whose shape the model does not accept; `reason` says why.
     pub fn unusable_image(param: impl Into<String>, reason: &str) -> Self {
         let param = param.into();
         let message = format!("Invalid '{}': {reason}.", echo(&param));
@@ -47,7 +47,7 @@ impl ApiError {
         Self::unfetched_image("image_host_not_allowed", param, reason)
     }
 
-    /// No file came from the URL of an image; `status` is what its host answered, if it did.
+    /// The URL of an image returned no file; `status` is the status of its host's answer, if it answered.
     pub fn image_unreachable(param: impl Into<String>, status: Option<StatusCode>) -> Self {
         let reason = status.map_or_else(
             || "its host cannot be reached".to_owned(),

@@ -1,4 +1,4 @@
-//! Errors of region rules and of forwarding between gateways. Does not know either.
+//! Errors of region rules and of forwarding between gateways. Does not know the rules and the gateways.
 
 use http::StatusCode;
 

@@ -1,4 +1,4 @@
-//! Errors of models that are not in memory. Does not know why they are not.
+//! Errors of models that are not in memory. Does not know the cause.
 
 use http::StatusCode;
 

@@ -184,8 +184,8 @@ impl ApiError {
         Self::client(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
     }
 
-    /// The answer exceeds the limit. If that is known before the end, `asked` has the parameter to lower
-    /// and the reason.
+    /// The answer exceeds the limit. If that is found before the generation, `asked` has the parameter to
+    /// lower and the reason.
     pub fn answer_too_large(asked: Option<(&'static str, &str)>, max_bytes: usize) -> Self {
         let Some((param, reason)) = asked else {
             let message = format!("The answer is larger than the allowed {max_bytes} bytes.");

@@ -35,7 +35,7 @@ impl ApiError {
             .retry_after(1)
     }
 
-    /// The connection is as old, or as long without use, as it may become.
+    /// The connection has reached the maximum age or the maximum time without use.
     pub fn websocket_connection_limit_reached(minutes: u64) -> Self {
         let message =
             format!("This connection has reached its limit of {minutes} minutes. Open a new one to go on.");

@@ -24,14 +24,14 @@ impl ApiError {
         Self::client(StatusCode::FORBIDDEN, "tools_not_approved", message).with_param(param)
     }
 
-    /// A response whose process has died had called tools, which are not called twice.
+    /// The process of the response has died after it had called tools, which are not called twice.
     pub fn tools_called_already() -> Self {
         let message = "The process that answered has ended. The response used tools of the gateway and is not \
                        repeated, so that no tool is called twice.";
         Self::server(StatusCode::INTERNAL_SERVER_ERROR, "tools_called_already", message)
     }
 
-    /// The client has decided about a call that nobody asked it about.
+    /// The client has answered an approval request that does not exist.
     pub fn approval_request_not_found(id: &str) -> Self {
         let reason = format!("There is no approval request '{}' in the conversation.", echo(id));
         Self::invalid_value("input", reason)

@@ -1,5 +1,5 @@
 //! Bound on the values that a request may keep as trees, over all its parameters: a value in a tree takes a
-//! hundred times its bytes in the body. Does not know what the trees are for.
+//! hundred times its bytes in the body. Does not know the use of the trees.
 
 use serde_json::Value;
 use throng_text::exact_number;

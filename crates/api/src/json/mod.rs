@@ -49,7 +49,7 @@ enum Step<'p> {
     Index(usize),
 }
 
-/// JSON types.
+/// Type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonType {
     /// `null`

@@ -24,8 +24,8 @@ impl Reading {
         Self { is_strict, ..Self::default() }
     }
 
-    /// Also says whether images are read; otherwise they are refused. Their URLs may name the hosts of the
-    /// list beside public ones.
+    /// Sets whether images are read; otherwise they are refused. Their URLs may name the hosts of the list as
+    /// well as public ones.
     pub fn with_images(self, takes_images: bool, image_hosts: Arc<ImageHosts>) -> Self {
         Self { takes_images, image_hosts, ..self }
     }

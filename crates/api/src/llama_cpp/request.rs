@@ -25,7 +25,7 @@ pub struct Body {
 
 const PENALTY: Range = Range::closed(-2.0, 2.0);
 
-/// The parameters.
+/// The parameters of `POST /infill`.
 pub const INFILL_FIELDS: &[Field<Body>] = &[
     field("input_prefix", Text(usize::MAX, |b| &mut b.prefix), "The text before the gap."),
     field("input_suffix", Text(usize::MAX, |b| &mut b.suffix), "The text behind the gap."),

@@ -158,6 +158,6 @@ impl<'a> EmbedAnswer<'a> {
 /// The answer of `POST /api/embeddings`.
 #[derive(Debug, Serialize)]
 pub struct EmbeddingAnswer<'a> {
-    /// The vector.
+    /// The embedding, one number for each element.
     pub embedding: &'a [f32],
 }

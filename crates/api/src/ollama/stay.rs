@@ -19,7 +19,7 @@ const MAX_DURATION_BYTES: usize = 64;
 const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
 
-/// Time that a model stays in memory without requests; [`Duration::MAX`]: for good.
+/// Time that a model stays in memory without requests; [`Duration::MAX`]: until the server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stay(pub Duration);
 

@@ -1,5 +1,5 @@
-//! The OpenAPI document of all routes, made from the tables that requests are read with, so that it lists
-//! every accepted parameter. Does not know how routes are served.
+//! The OpenAPI document of all routes, generated from the tables that parse requests, so that it lists every
+//! accepted parameter. Does not know how routes are served.
 
 mod answers;
 mod operations;
@@ -34,7 +34,7 @@ use crate::openai::pooling::{
 use crate::openai::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
 use crate::{anthropic, llama_cpp, ollama, responses};
 
-/// The document as JSON.
+/// The OpenAPI document as JSON.
 pub fn document() -> &'static str {
     static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
         let info = InfoBuilder::new()
@@ -232,6 +232,13 @@ fn admin_components() -> ComponentsBuilder {
         .property("max_slowness_percent", of_type(Type::Integer).minimum(Some(100)));
     ComponentsBuilder::new()
         .schema("NamedModelRequest", named(strict(), &["model"]).required("model").build())
+        .schema(
+            "SleepRequest",
+            named(strict(), &["model"])
+                .required("model")
+                .property("level", of_type(Type::Integer).minimum(Some(1)).maximum(Some(2)))
+                .build(),
+        )
         .schema("BeginRolloutRequest", rollout.build())
         .schema("CreateKeyRequest", named(key(), &["organisation", "project", "name"]).build())
         .schema("ChangeKeyRequest", key().build())
@@ -265,7 +272,7 @@ fn anything() -> Schema {
     ObjectBuilder::new().schema_type(SchemaType::any()).build().into()
 }
 
-/// The JSON Schema of a parameter, optionally nullable. Leaves out a maximum length that is no real limit.
+/// The JSON Schema of a parameter, optionally nullable. Omits a maximum length that is no real limit.
 fn schema(shape: &Shape, about: Option<&str>, nullable: bool) -> RefOr<Schema> {
     let limit = |max: usize| (max != usize::MAX).then_some(max);
     let of_type = |kind: Type| match nullable {

@@ -1,13 +1,13 @@
 //! All routes as the OpenAPI document lists them. Does not know how they are served.
 
-/// A method of a route; HEAD is answered like GET.
+/// A method of a route; HEAD requests are answered by the handler of GET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// GET.
+    /// The method GET.
     Get,
-    /// POST.
+    /// The method POST.
     Post,
-    /// DELETE.
+    /// The method DELETE.
     Delete,
 }
 
@@ -202,7 +202,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
     get("/openapi.json", "This document."),
     post("/v1/models/load", "NamedModelRequest", "Load a model that comes on demand, for operators."),
     post("/v1/models/unload", "NamedModelRequest", "Unload one, once its requests have ended."),
-    get("/admin/models", "The models that come on demand, with their states."),
+    post("/v1/models/sleep", "SleepRequest", "Drop a model's weights, once its requests have ended."),
+    post("/v1/models/wake", "NamedModelRequest", "Load a model that sleeps."),
+    get("/admin/models", "The models of this process, with their states."),
     get("/admin/keys", "All API keys; like all of /admin on the operator's listener only."),
     Operation {
         status: "201",

@@ -1,5 +1,5 @@
-//! `POST /v1/responses/compact`: a conversation made short. The model writes a summary of it, which stands in
-//! the place of all but the user's messages.
+//! `POST /v1/responses/compact`: shortens a conversation. The model writes a summary that replaces all but
+//! the user's messages.
 
 use std::io;
 
@@ -62,7 +62,7 @@ impl CreateRequest {
 /// The view of a compacted conversation.
 #[derive(Debug)]
 struct CompactView {
-    /// The items that stay.
+    /// Items kept unchanged by the compaction.
     pub items: Vec<Item>,
 }
 

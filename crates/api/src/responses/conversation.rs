@@ -11,15 +11,15 @@ use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{Node, TreeBudget};
 
-/// Most items that are added at a time.
+/// Maximum number of items that are added at a time.
 const MAX_ADDED: usize = 20;
 
 /// A request to make or change a conversation.
 #[derive(Debug, Default)]
 pub struct ConversationBody {
-    /// Notes of its client.
+    /// Metadata set by the conversation's client.
     pub metadata: Option<Box<RawValue>>,
-    /// Its first items.
+    /// First items of the conversation.
     pub items: Vec<Item>,
     /// Parameters without effect.
     pub ignored: IgnoredParameters,

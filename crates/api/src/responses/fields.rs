@@ -1,4 +1,4 @@
-//! The parameters of a response, row by row. Does not know what becomes of them together.
+//! The parameters of a response, row by row. Does not know how they act together.
 
 use serde_json::value::RawValue;
 use throng_core::fleet::overload::ServiceClass;
@@ -6,13 +6,14 @@ use throng_text::grammar::ConstraintSpec;
 
 use super::input::{Entry, MAX_ITEMS, read_input};
 use super::tools::{ToolChoice, Tools, raw, read_metadata, read_tool_choice, read_tools};
+use crate::cache_hints::{MAX_KEY_BYTES, RETENTIONS, read_retention};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Hint, Ignored, Integer, ModelName, Number, Refused, Text};
 use crate::field::{Field, Range, ReadOptions, Shape, field};
 use crate::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
 use crate::spec::{GenerationOptions, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_TOOLS};
 
-/// Most alternatives that are reported for a token.
+/// Maximum number of alternatives that are reported for a token.
 const MAX_TOP_LOGPROBS: i64 = 20;
 const MAX_LABEL_BYTES: usize = 512;
 const MAX_TOKENS: i64 = i32::MAX as i64;
@@ -32,7 +33,7 @@ const INCLUDABLE: &[&str] = &[
     "web_search_call.results",
 ];
 
-/// A request as it is read.
+/// A request while its fields are read.
 #[derive(Debug, Clone, Default)]
 pub struct Body {
     pub(super) options: GenerationOptions,
@@ -235,10 +236,17 @@ pub const FIELDS: &[Field<Body>] = &[
     ),
     field(
         "prompt_cache_key",
-        Text(MAX_LABEL_BYTES, |b| &mut b.prompt_cache_key),
-        "Given back; prefixes are cached without it.",
+        Text(MAX_KEY_BYTES, |b| &mut b.prompt_cache_key),
+        "Given back. Requests with one key go to one worker where its load permits, since they begin alike.",
     ),
-    field("prompt_cache_retention", Ignored(Shape::Text(MAX_LABEL_BYTES)), "Has no effect here."),
+    field(
+        "prompt_cache_retention",
+        Custom(Shape::Choice(RETENTIONS), |b, node, _| {
+            b.options.keep_cached_s = Some(read_retention(node)?);
+            Ok(())
+        }),
+        "How long what is computed is kept ahead of others: 'in_memory' five minutes, or '24h'.",
+    ),
     field("prompt_cache_options", Ignored(Shape::Object), "Has no effect here."),
     field("client_metadata", Ignored(Shape::Object), "Has no effect here."),
     field("image", Ignored(Shape::Object), "Has no effect here."),

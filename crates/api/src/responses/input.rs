@@ -1,4 +1,4 @@
-//! `input`: a text, or items. Does not know what becomes of them.
+//! `input`: a text, or items. Does not know their use.
 
 use super::item::{
     Author, CallOutput, Compaction, Content, CustomToolCall, FunctionCall, Ids, Item, ItemStatus, Message,
@@ -11,7 +11,7 @@ use crate::image_source::{read_detail, read_url};
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{MAX_MESSAGES, MAX_PARTS};
 
-/// Most items of a request.
+/// Maximum number of items of a request.
 pub(super) const MAX_ITEMS: usize = MAX_MESSAGES;
 /// Values of a call in a template's tree, its arguments apart.
 const VALUES_OF_AN_ITEM: usize = 5;
@@ -57,13 +57,13 @@ const STATUSES: &[&str] = &["in_progress", "completed", "incomplete"];
 /// An entry of a request's input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
-    /// The item itself.
+    /// An item with its content.
     Item(Item),
     /// The id of an item that is kept.
     Reference(String),
 }
 
-/// Reads `input`. Items that have no id have none afterwards.
+/// Reads `input`. Items without an id stay without one.
 ///
 /// # Errors
 /// A 400 that names the path; items of tools that run at OpenAI are refused by name.
@@ -82,7 +82,7 @@ pub(super) fn read_input(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result
 /// Reads a list of at most `max` items.
 ///
 /// # Errors
-/// The same.
+/// When an item is invalid; the error has its path.
 pub(super) fn read_items(
     node: &Node<'_, '_>,
     max: usize,
@@ -335,7 +335,7 @@ struct CallParts {
     status: ItemStatus,
 }
 
-/// Reads a call whose arguments stand under `text_key`.
+/// Reads a call whose arguments are the value of `text_key`.
 fn read_call(node: &Node<'_, '_>, text_key: &str) -> Result<CallParts, ApiError> {
     let known = ["type", "id", "call_id", "name", text_key, "status", "async", "caller", "namespace"];
     let (mut id, mut call_id, mut name, mut text) = (String::new(), None, None, None);

@@ -11,9 +11,9 @@ use super::mcp_item::{McpApprovalRequest, McpApprovalResponse, McpCall, McpListT
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Item {
-    /// Something that was said.
+    /// A message of the user, the model or the operator.
     Message(Message),
-    /// The model's thoughts.
+    /// Reasoning of the model.
     Reasoning(Reasoning),
     /// A call of a function.
     FunctionCall(FunctionCall),
@@ -35,15 +35,15 @@ pub enum Item {
     McpApprovalResponse(McpApprovalResponse),
 }
 
-/// How far an item is.
+/// State of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemStatus {
-    /// Being written.
+    /// The item is being written.
     InProgress,
-    /// Whole.
+    /// The item is complete.
     Completed,
-    /// Cut before its end.
+    /// The item was cut before its end.
     Incomplete,
 }
 
@@ -51,33 +51,33 @@ pub enum ItemStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Author {
-    /// The person.
+    /// A message of the user.
     User,
-    /// The model.
+    /// A message of the model.
     Assistant,
-    /// Instructions.
+    /// The developer or operator, who gives instructions.
     System,
     /// Instructions, as newer models of OpenAI call them.
     Developer,
 }
 
-/// Something that was said.
+/// A message of the user, the model or the operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Its id.
+    /// Id of the message.
     pub id: String,
-    /// How far it is.
+    /// State of the message.
     pub status: ItemStatus,
     /// Author of the message.
     pub role: Author,
-    /// Its parts.
+    /// Parts of the message.
     pub content: Vec<Content>,
-    /// Whether it is a comment or the answer, where the client says so.
+    /// Whether the message is a comment or the answer, if the client says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
 }
 
-/// Path of a value in the request that has it; empty for one that was kept. It is no part of the value: all
+/// Path of a value in the request; empty for a value from the store. It is not part of the value: all origins
 /// are equal.
 #[derive(Debug, Clone, Default)]
 pub struct Origin(pub String);
@@ -92,32 +92,32 @@ impl PartialEq for Origin {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
-    /// Text that the model is given.
+    /// Text for the model.
     InputText {
-        /// The text.
+        /// Text of the part.
         text: String,
     },
     /// Text of the model.
     OutputText {
-        /// Always empty: no tool of this server cites.
+        /// Always empty, as no tool of this server produces citations.
         #[serde(default)]
         annotations: [(); 0],
-        /// Log-probabilities of its tokens, if they were asked for.
+        /// Log-probabilities of the text's tokens, if they were asked for.
         #[serde(default)]
         logprobs: Vec<Logprob>,
-        /// The text.
+        /// Text of the part.
         text: String,
     },
     /// A refusal of the model.
     Refusal {
-        /// Its text.
+        /// Text of the refusal.
         refusal: String,
     },
-    /// An image that the model is given.
+    /// An image for the model.
     InputImage {
-        /// Its URL, in most cases a `data:` URL.
+        /// URL of the image, in most cases a `data:` URL.
         image_url: String,
-        /// How closely the model is to look at it.
+        /// Resolution at which the model should read the image.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
         /// Path in the request, for errors about the file.
@@ -129,41 +129,41 @@ pub enum Content {
 /// A token and the most likely ones in its place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Logprob {
-    /// Its text.
+    /// Text of the token.
     pub token: String,
-    /// The bytes of its text.
+    /// Bytes of the token's text.
     pub bytes: Vec<u8>,
-    /// Its log-probability.
+    /// Log-probability of the token.
     pub logprob: f32,
-    /// The most likely tokens in its place.
+    /// The most likely tokens at this position.
     pub top_logprobs: Vec<TopLogprob>,
 }
 
 /// A likely token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TopLogprob {
-    /// Its text.
+    /// Text of the token.
     pub token: String,
-    /// The bytes of its text.
+    /// Bytes of the token's text.
     pub bytes: Vec<u8>,
-    /// Its log-probability.
+    /// Log-probability of the token.
     pub logprob: f32,
 }
 
-/// The model's thoughts.
+/// Reasoning of the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reasoning {
-    /// Its id.
+    /// Id of the item.
     pub id: String,
-    /// The thoughts where the client asked for a summary: nothing shortens them here.
+    /// Reasoning, if the client asked for a summary; it is not shortened.
     pub summary: Vec<Thought>,
-    /// The thoughts otherwise.
+    /// Reasoning, if the client asked for no summary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content: Vec<Thought>,
-    /// The thoughts once more, for clients that keep nothing else of them.
+    /// Copy of the reasoning, encoded for clients that keep only this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypted_content: Option<String>,
-    /// How far it is.
+    /// State of the item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ItemStatus>,
 }
@@ -174,12 +174,12 @@ pub struct Reasoning {
 pub enum Thought {
     /// A text of `content`.
     ReasoningText {
-        /// The text.
+        /// Text of the reasoning.
         text: String,
     },
     /// A text of `summary`.
     SummaryText {
-        /// The text.
+        /// Text of the summary.
         text: String,
     },
 }
@@ -191,14 +191,14 @@ pub struct FunctionCall {
     pub id: String,
     /// Id to which its result refers.
     pub call_id: String,
-    /// The function.
+    /// Name of the function.
     pub name: String,
     /// The namespace of the function, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its arguments: JSON, if the model did well.
+    /// Arguments of the call: usually JSON, but not if the model made a mistake.
     pub arguments: String,
-    /// How far it is.
+    /// State of the call.
     pub status: ItemStatus,
 }
 
@@ -209,18 +209,18 @@ pub struct CustomToolCall {
     pub id: String,
     /// Id to which its result refers.
     pub call_id: String,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
     /// The namespace of the tool, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its input.
+    /// Input of the call.
     pub input: String,
-    /// How far it is.
+    /// State of the call.
     pub status: ItemStatus,
 }
 
-/// The result of a call.
+/// Result of a tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallOutput {
     /// The id of the item.
@@ -229,7 +229,7 @@ pub struct CallOutput {
     pub call_id: String,
     /// Output of the tool.
     pub output: Output,
-    /// How far it is.
+    /// State of the output.
     pub status: ItemStatus,
 }
 
@@ -237,7 +237,7 @@ pub struct CallOutput {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Output {
-    /// A text.
+    /// The result as one text.
     Text(String),
     /// Parts of text.
     Parts(Vec<Content>),
@@ -246,9 +246,9 @@ pub enum Output {
 /// A summary in the place of older items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compaction {
-    /// Its id.
+    /// Id of the item.
     pub id: String,
-    /// The summary.
+    /// The summary of the compacted items, encoded for the client.
     pub encrypted_content: String,
 }
 
@@ -261,7 +261,7 @@ pub struct Ids {
 /// List of a response that has an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Items that it was given.
+    /// Items of the request's input.
     Input,
     /// Items that it answered with.
     Output,
@@ -270,7 +270,7 @@ pub enum Side {
 const RESPONSE: &str = "resp_";
 /// Mark before the number of a turn, no hexadecimal digit.
 const TURN: char = 't';
-/// Characters of an id behind its first underscore that are the response's own.
+/// Number of characters of an id, after its first underscore, that belong to the response.
 const N_OWN: usize = 32;
 
 impl Ids {
@@ -323,7 +323,7 @@ impl Default for Ids {
 }
 
 impl Item {
-    /// Its id.
+    /// Id of the item.
     pub fn id(&self) -> &str {
         match self {
             Self::Message(item) => &item.id,
@@ -339,7 +339,7 @@ impl Item {
         }
     }
 
-    /// Gives it another id.
+    /// Replaces the item's id.
     pub fn set_id(&mut self, id: String) {
         match self {
             Self::Message(item) => item.id = id,
@@ -379,7 +379,7 @@ impl Content {
         Self::OutputText { annotations: [], logprobs: Vec::new(), text }
     }
 
-    /// Its text, empty for an image.
+    /// Text of the part; empty for an image.
     pub fn text(&self) -> &str {
         match self {
             Self::InputText { text } | Self::OutputText { text, .. } => text,
@@ -390,7 +390,7 @@ impl Content {
 }
 
 impl Thought {
-    /// Its text.
+    /// Text of the reasoning.
     pub fn text(&self) -> &str {
         match self {
             Self::ReasoningText { text } | Self::SummaryText { text } => text,
@@ -410,13 +410,13 @@ impl Reasoning {
     }
 }
 
-/// A text as `encrypted_content` carries it: encoded, so that clients take it as it is. It is theirs, and no
-/// secret to them.
+/// A text in the encoding of `encrypted_content`, which clients keep unchanged. The text is the client's own,
+/// not a secret.
 pub(super) fn encode_opaque(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// The text of an `encrypted_content` that was made here.
+/// The text of an `encrypted_content` that this server encoded.
 pub(super) fn decode_opaque(opaque: &str) -> Option<String> {
     String::from_utf8(STANDARD.decode(opaque).ok()?).ok()
 }

@@ -7,7 +7,7 @@ use super::item::{Logprob, TopLogprob};
 use crate::answer::Choice;
 use crate::dialect::AnswerFacts;
 
-/// JSON has no infinity: what cannot happen is this unlikely.
+/// JSON has no infinity: the log-probability of an impossible token is this number.
 const MIN_LOGPROB: f32 = -9999.0;
 
 /// The log-probabilities of tokens, by their texts.
@@ -30,7 +30,7 @@ pub(super) fn logprobs_of(reports: &[TokenReport], facts: &AnswerFacts) -> Vec<L
     reports.iter().map(spelled).collect()
 }
 
-/// The reports of a choice's text, if they are wanted: from the first token that added some to the last.
+/// The reports of a choice's text, if they are requested: from the first token that added text to the last.
 pub(super) fn of_text(choice: &Choice, is_wanted: bool) -> &[TokenReport] {
     if !is_wanted {
         return &[];

@@ -13,7 +13,7 @@ use crate::spec::{MAX_DESCRIPTION_BYTES, MAX_TOOLS};
 
 const STATUSES: &[&str] = &["in_progress", "completed", "incomplete", "calling", "failed"];
 
-/// Takes a member that must be there.
+/// Takes a required member.
 fn needed<T>(node: &Node<'_, '_>, key: &str, value: Option<T>) -> Result<T, ApiError> {
     value.ok_or_else(|| ApiError::missing_required_parameter(node.path_of(key)))
 }

@@ -62,15 +62,15 @@ pub struct McpCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpStatus {
-    /// Being written or run.
+    /// The item is being written or the call runs.
     InProgress,
-    /// Ended with a result.
+    /// The item is complete and has a result.
     Completed,
-    /// Cut before its end.
+    /// The item was cut before its end.
     Incomplete,
-    /// Being run.
+    /// The call is running.
     Calling,
-    /// Ended without a result.
+    /// The call ended without a result.
     Failed,
 }
 
@@ -96,7 +96,7 @@ pub struct McpApprovalResponse {
     pub approval_request_id: String,
     /// Whether the call may run.
     pub approve: bool,
-    /// The client's reason.
+    /// Reason that the client gave.
     #[serde(default)]
     pub reason: Option<String>,
 }
@@ -115,7 +115,7 @@ impl ToolDefinition {
 }
 
 impl McpCall {
-    /// The result as the model is given it.
+    /// The result in the form in which the model gets it.
     pub fn told(&self) -> String {
         match (&self.output, &self.error) {
             (Some(output), _) => output.clone(),

@@ -1,5 +1,4 @@
-//! Servers of tools that a request names, and their tools as the model is offered them. Sends nothing to
-//! servers.
+//! Servers of tools that a request names, and their tools as offered to the model. Sends no requests.
 
 use serde_json::{Value, json};
 use throng_core::secret::Secret;
@@ -58,15 +57,15 @@ pub struct ToolFilter {
 /// The calls that wait for the client's approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
-    /// All calls.
+    /// Approval for all calls.
     Always,
-    /// No call.
+    /// Approval for no call.
     Never,
     /// Calls of some tools; calls of tools in neither list wait.
     Filter {
-        /// Tools whose calls wait.
+        /// Tools whose calls wait for approval.
         always: Option<ToolFilter>,
-        /// Tools whose calls do not wait.
+        /// Tools whose calls need no approval.
         never: Option<ToolFilter>,
     },
 }
@@ -109,7 +108,7 @@ impl Approval {
 }
 
 impl ServerTool {
-    /// The name by which the model calls it.
+    /// The tool's name for the model.
     pub fn model_name(&self) -> String {
         model_name(&self.server_label, &self.name)
     }
@@ -125,7 +124,7 @@ impl ServerTool {
     }
 }
 
-/// The name by which the model calls a tool of a server.
+/// The name of a server's tool for the model.
 pub(super) fn model_name(server_label: &str, name: &str) -> String {
     format!("{server_label}__{name}")
 }

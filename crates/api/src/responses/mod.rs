@@ -22,9 +22,13 @@ mod tools;
 mod view;
 mod writer;
 
-use crate::dialect::{Dialect, Request};
+use self::view::ResponseView;
+use self::writer::ResponseWriter;
+use crate::answer::{AnswerShape, LogprobBytes};
+use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter, Dialect, Request};
 use crate::error::ApiError;
 use crate::field::ReadOptions;
+use crate::spec::GenerationSpec;
 
 pub use compact::Compact;
 pub use conversation::{CONVERSATION_BODY_FIELDS, ConversationBody, ITEMS_BODY_FIELDS, ItemsBody};
@@ -42,7 +46,12 @@ pub use mcp_tool::{Approval, MAX_LABEL_BYTES, McpServer, ServerTool, ToolFilter,
 pub use request::{CountedInput, CreateRequest};
 pub use slot::{ResponseSlot, WholeResponse};
 pub use socket::{ClientMessage, Framing, Lane, Lanes, error_message};
+pub use throng_text::{TokenTrail, TrailPart};
+
 pub use state_parameters::{ServedTools, StateParameters, TurnContext};
+
+/// Bytes of a token among the log-probabilities of a text, which a stream tells twice.
+const LOGPROB_BYTES: LogprobBytes = LogprobBytes { token: 96, alternative: 72 };
 
 /// `POST /v1/responses`, of a server that keeps nothing.
 #[derive(Debug, Clone, Copy)]
@@ -57,5 +66,15 @@ impl Dialect for Responses {
 
     fn error_body(&self, error: &ApiError) -> Vec<u8> {
         error.to_json()
+    }
+}
+
+impl AnswerView for ResponseView {
+    fn shape(&self, spec: &GenerationSpec) -> AnswerShape {
+        AnswerShape { logprobs: spec.options.logprobs.map(|_| LOGPROB_BYTES), ..AnswerShape::default() }
+    }
+
+    fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
+        Box::new(ResponseWriter::new(*self, facts))
     }
 }

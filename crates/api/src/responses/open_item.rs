@@ -85,7 +85,7 @@ impl OpenItem {
         }
     }
 
-    /// Prefix of its id.
+    /// Prefix of the item's id.
     pub fn prefix(&self) -> &'static str {
         match self {
             Self::Message { .. } => "msg",

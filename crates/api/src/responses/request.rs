@@ -21,7 +21,7 @@ use crate::spec::{
     ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, Message, ParamNames, Role,
 };
 
-/// A request that was read and checked, all but what is kept of its conversation.
+/// A request that was read and checked, except for the kept history of its conversation.
 #[derive(Debug, Clone)]
 pub struct CreateRequest {
     pub(super) body: Body,
@@ -37,7 +37,7 @@ impl CreateRequest {
         Self::check(body, ignored, options)
     }
 
-    /// Reads and checks a message of a WebSocket connection, whose response is always told by events.
+    /// Reads and checks a message of a WebSocket connection, whose response is always streamed.
     ///
     /// # Errors
     /// A 400 that names the parameter.
@@ -68,7 +68,7 @@ impl CreateRequest {
         Ok(Self { body })
     }
 
-    /// Reads the body of a request to count tokens, which needs no model here.
+    /// Reads the body of a request to count tokens, which needs no model in this step.
     fn read(
         bytes: &[u8],
         beside: &mut [&mut dyn Part],
@@ -97,14 +97,23 @@ impl CreateRequest {
     ///
     /// # Errors
     /// A 400 that names the parameter.
-    pub fn parse_to_count(bytes: &[u8], options: &ReadOptions) -> Result<CountedInput, ApiError> {
+    pub fn parse_to_count(bytes: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
         let (mut body, ignored) = Self::read(bytes, &mut [], options)?;
-        let model = body.options.model.take();
-        let input = Self { body }.into_parts(&TurnContext::default())?;
-        Ok(CountedInput { model, conversation: input.chat.conversation, ignored })
+        body.options.ignored = ignored;
+        Ok(Self { body })
     }
 
-    /// The request behind what is kept of its conversation, and its own items with their ids.
+    /// The input whose tokens are counted, behind what is kept of its conversation.
+    ///
+    /// # Errors
+    /// Errors of [`Self::into_request`].
+    pub fn into_counted(self, context: &TurnContext) -> Result<CountedInput, ApiError> {
+        let Parts { mut options, chat, .. } = self.into_parts(context)?;
+        let model = options.model.take();
+        Ok(CountedInput { model, conversation: chat.conversation, ignored: options.ignored })
+    }
+
+    /// The request after the kept history of its conversation, and its own items with their ids.
     ///
     /// # Errors
     /// A 400 for items that do not belong together, and for references to items that are not kept.
@@ -198,12 +207,15 @@ impl CreateRequest {
         let mut options = std::mem::take(&mut body.options);
         options.seed = options.seed.or(context.seed);
         options.user = body.user.clone().or_else(|| body.safety_identifier.clone());
+        options.prompt_cache_key = body.prompt_cache_key.clone().filter(|key| !key.is_empty());
         let view = body.view(&options, &tools, ids, context);
-        Ok(Parts { chat: body.into_chat(messages, tools), options, view, items })
+        let mut chat = body.into_chat(messages, tools);
+        chat.conversation.trail.clone_from(&context.trail);
+        Ok(Parts { chat, options, view, items })
     }
 }
 
-/// The parts of a request.
+/// Parts of a request that are read separately.
 pub(super) struct Parts {
     pub options: GenerationOptions,
     pub chat: ChatInput,
@@ -284,7 +296,7 @@ impl Body {
     }
 }
 
-/// The tools that the server calls, by the names by which the model does.
+/// The tools that the server calls, by their names for the model.
 fn served_tools(context: &TurnContext) -> BTreeMap<String, ServerTool> {
     let tools = context.served.iter().flat_map(|served| &served.tools);
     tools.map(|tool| (tool.model_name(), tool.clone())).collect()

@@ -10,7 +10,7 @@ use super::item::{Content, Item, ItemStatus, Logprob, Thought};
 use crate::answer::{ChoiceEnd, Tally};
 use crate::error::{ApiError, ErrorType};
 
-/// How far a response is.
+/// State of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Status {
@@ -20,7 +20,7 @@ pub(super) enum Status {
     Failed,
 }
 
-/// A response.
+/// A response, as its endpoints return it.
 #[derive(Debug, Serialize)]
 pub(super) struct ResponseObject<'a> {
     pub id: &'a str,
@@ -64,13 +64,13 @@ pub(super) struct Named<'a> {
     pub id: &'a str,
 }
 
-/// Why a response is not whole.
+/// Reason why a response is incomplete.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Reason {
     pub reason: &'static str,
 }
 
-/// How much the model was to think, and how its thoughts are shown.
+/// Effort that the model was asked to spend on reasoning, and the form in which it is shown.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Effort {
     pub effort: Option<&'static str>,
@@ -108,7 +108,7 @@ pub(super) enum Metadata<'a> {
     None {},
 }
 
-/// Why a response failed.
+/// Reason why a response failed.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Failure<'a> {
     code: &'static str,
@@ -142,7 +142,7 @@ pub(super) struct Usage {
 struct InputTokens {
     cached_tokens: u64,
     cache_write_tokens: u64,
-    /// Absent where the input has none.
+    /// Number of input tokens of images; absent without images.
     #[serde(skip_serializing_if = "Option::is_none")]
     image_tokens: Option<u64>,
 }
@@ -168,7 +168,7 @@ impl From<&Tally> for Usage {
     }
 }
 
-/// How a response stands.
+/// State of a response, with the reason why it is incomplete and the error with which it failed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing<'a> {
     pub status: Status,
@@ -209,7 +209,7 @@ pub(super) struct Numbered<'e, 'a> {
     pub stream_id: Option<&'e str>,
 }
 
-/// Where in a response something happens.
+/// Position of a streamed event within a response.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Place<'a> {
     pub item_id: &'a str,

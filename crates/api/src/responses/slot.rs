@@ -1,10 +1,12 @@
-//! Where the writer of a response leaves it for the store. Does not know stores.
+//! Slot in which the writer of a response leaves it for the store. Does not know stores.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use throng_text::TrailPart;
+
 use super::item::Item;
 
-/// A response, as it was told last.
+/// A response in its latest state.
 #[derive(Debug, Clone)]
 pub struct WholeResponse {
     /// The response object as JSON.
@@ -13,16 +15,18 @@ pub struct WholeResponse {
     pub has_ended: bool,
     /// Whether it has failed.
     pub has_failed: bool,
-    /// Its items.
+    /// Output items of the response.
     pub output: Vec<Item>,
+    /// Its tokens, as the turn's part of its conversation's.
+    pub trail: Option<TrailPart>,
 }
 
-/// Where a writer leaves a response for those who keep it: as it begins, and once it has ended.
+/// Slot in which a writer leaves a response for its readers: when it begins, and once it has ended.
 #[derive(Debug, Clone, Default)]
 pub struct ResponseSlot(Arc<Mutex<Option<WholeResponse>>>);
 
 impl ResponseSlot {
-    /// Takes out what was left last.
+    /// Takes out the response that was stored last.
     pub fn take(&self) -> Option<WholeResponse> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,7 +1,10 @@
-//! What of a request concerns what is kept, read before the rest of it. Does not know stores.
+//! Parameters about kept objects, read before the rest of a request. Does not know stores.
+
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use throng_text::TokenTrail;
 
 use super::history::History;
 use super::item::{Ids, Item};
@@ -17,9 +20,9 @@ pub struct StateParameters {
     pub store: Option<bool>,
     /// Whether it is answered without its client.
     pub is_background: bool,
-    /// The response before it.
+    /// Id of the response that this one continues.
     pub previous: Option<String>,
-    /// The conversation that it belongs to.
+    /// The conversation of the response.
     pub conversation: Option<String>,
     /// The ids of kept items in its input.
     pub references: Vec<String>,
@@ -81,12 +84,12 @@ impl StateParameters {
         })
     }
 
-    /// Whether the request goes on with something that is kept.
+    /// Whether the request continues a kept response or conversation.
     pub fn goes_on(&self) -> bool {
         self.previous.is_some() || self.conversation.is_some() || !self.references.is_empty()
     }
 
-    /// Refuses what needs a store.
+    /// Refuses parameters that need a store.
     ///
     /// # Errors
     /// 4xx that names the parameter.
@@ -111,36 +114,38 @@ pub struct TurnContext {
     pub history: History,
     /// The items that its input refers to.
     pub referenced: Vec<Item>,
+    /// Tokens of the turns before its input, if those of its own turn are kept.
+    pub trail: Option<Arc<TokenTrail>>,
     /// The ids of its response, where they are not new.
     pub ids: Option<Ids>,
     /// Whether the response is kept.
     pub is_storing: bool,
-    /// Where the writer leaves the response.
+    /// Slot in which the writer leaves the response.
     pub slot: ResponseSlot,
-    /// Ids of calls that an earlier attempt has told.
+    /// Ids of calls that an earlier attempt has sent.
     pub call_ids: Vec<String>,
     /// The key of the random numbers, where the request has none.
     pub seed: Option<i64>,
-    /// How its events are framed.
+    /// Framing of the response's events.
     pub framing: Framing,
-    /// Whether the input is only prepared, and nothing is shown of what is generated.
+    /// Whether the input is only prepared, and no generated output is shown.
     pub is_warmup: bool,
     /// The server's own part in the response, where it calls tools.
     pub served: Option<ServedTools>,
 }
 
-/// Tools that the server calls for a response, and what came of them so far.
+/// Tools that the server calls for a response, and their results so far.
 #[derive(Debug, Clone, Default)]
 pub struct ServedTools {
     /// The tools that the model is offered.
     pub tools: Vec<ServerTool>,
     /// Items that the response begins with: lists of tools, and calls that the client has approved.
     pub first: Vec<Item>,
-    /// Items of the turns of the model so far, without those it begins with.
+    /// Items of the model's turns so far, except those that the response begins with.
     pub turns: Vec<Item>,
     /// Number of the model's turn.
     pub turn: u32,
-    /// Output tokens of the turns before.
+    /// Number of output tokens of the turns before.
     pub n_output_tokens: u64,
     /// Whether no more calls are allowed.
     pub is_exhausted: bool,

@@ -34,7 +34,7 @@ const TYPES: &[&str] = &[
     "web_search_preview_2025_03_11",
 ];
 const N_READ_TYPES: usize = 4;
-/// Most servers of tools.
+/// Maximum number of tool servers of a request.
 const MAX_SERVERS: usize = 16;
 /// Known keys of a function. Others are ignored and named in the answer's header.
 const FUNCTION_KEYS: &[&str] = &["type", "name", "description", "parameters", "strict"];
@@ -45,7 +45,7 @@ const CUSTOM_KEYS: &[&str] = &["type", "name", "description", "format"];
 pub(super) struct Tools {
     /// Tools as chat templates walk them.
     pub offered: Vec<Value>,
-    /// The names of those that take free text.
+    /// Names of the tools that take free text.
     pub custom: BTreeSet<String>,
     /// The namespaces of tools that have one.
     pub namespaces: BTreeMap<String, String>,
@@ -71,7 +71,7 @@ pub(super) fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result
 }
 
 impl Tools {
-    /// Reads a tool, or the tools of a namespace. Their names alone must tell them apart.
+    /// Reads a tool, or the tools of a namespace. Their names must differ.
     fn read(&mut self, tool: &Node<'_, '_>, namespace: Option<&str>) -> Result<(), ApiError> {
         let name = match type_of(tool)? {
             "namespace" if namespace.is_none() => return self.read_namespace(tool),
@@ -155,7 +155,7 @@ pub(super) fn raw(node: &Node<'_, '_>) -> Result<Box<RawValue>, ApiError> {
     RawValue::from_string(node.text().to_owned()).map_err(|_| node.wrong_type("a JSON value"))
 }
 
-/// Reads what a client keeps with a response or a conversation, as it was written.
+/// Reads the client's metadata of a response or a conversation, as it was written.
 pub(super) fn read_metadata(node: &Node<'_, '_>) -> Result<Option<Box<RawValue>>, ApiError> {
     Shape::StringMap.check(node)?;
     raw(node).map(Some)
@@ -176,7 +176,8 @@ fn type_of(tool: &Node<'_, '_>) -> Result<&'static str, ApiError> {
     Err(ApiError::unsupported_parameter(tool.path_of("type"), &reason))
 }
 
-/// Checks a tool that takes free text and gives its name. Its grammar is told to the model and not enforced.
+/// Checks a tool that takes free text and returns its name. Its grammar is shown to the model and not
+/// enforced.
 fn read_custom(tool: &Node<'_, '_>) -> Result<String, ApiError> {
     let mut name = None;
     tool.known_members(CUSTOM_KEYS, |key, value| {
@@ -250,7 +251,7 @@ fn custom_as_function(tool: &mut Map<String, Value>) -> Map<String, Value> {
 /// Tools that the model may call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Allowed {
-    /// The one of this name.
+    /// Only the tool of this name.
     Tool(String),
     /// All of the server with this label.
     Server(String),
@@ -277,9 +278,9 @@ impl Allowed {
 /// Whether and which tools the model calls.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ToolChoice {
-    /// Forbids calls.
+    /// Whether calls are forbidden.
     pub never: bool,
-    /// Requires a call.
+    /// Whether a call is required.
     pub must: bool,
     /// The only tool that it may call.
     pub name: Option<String>,
@@ -371,7 +372,7 @@ impl ToolChoice {
         (self.must, self.name) = (false, None);
     }
 
-    /// Checks it against the tools, and leaves only those that it allows.
+    /// Checks it against the tools, and removes all tools that it does not allow.
     ///
     /// # Errors
     /// `invalid_value` for a tool that is not offered, or where one must be called and none is.

@@ -1,15 +1,17 @@
-//! How the client of a response wants to see it: what the answer repeats of the request, and which parts of
-//! items are shown.
+//! Form of a response: the fields of the request to repeat, and the parts of items to show.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+use throng_core::request::TokenId;
+use throng_text::TrailPart;
 
 use super::item::{Ids, Item};
 use super::mcp_tool::ServerTool;
 use super::slot::ResponseSlot;
 use super::socket::Framing;
+use crate::dialect::AnswerFacts;
 
 /// Parameters that an answer repeats of its request.
 #[derive(Debug)]
@@ -50,18 +52,28 @@ pub(super) struct ResponseView {
     pub namespaces: BTreeMap<String, String>,
     /// Whether the thoughts are shown as a summary.
     pub shows_summary: bool,
-    /// Whether the thoughts are shown once more, for clients that keep no other form of them.
+    /// Whether the reasoning is shown again in encoded form, for clients that keep no other form of it.
     pub shows_encrypted: bool,
     pub shows_logprobs: bool,
-    /// Where the whole response is left.
+    /// Slot in which the writer leaves the whole response.
     pub slot: ResponseSlot,
-    /// Ids of calls that an earlier attempt has told.
+    /// Ids of calls that an earlier attempt has sent.
     pub call_ids: Vec<String>,
     pub framing: Framing,
-    /// Whether nothing is shown of what is generated.
+    /// Whether no generated output is shown.
     pub is_warmup: bool,
     /// Items that the response begins with, before the model's first turn.
     pub first: Vec<Item>,
-    /// The tools that the server calls, by the names by which the model does.
+    /// The tools that the server calls, by their names for the model.
     pub served_tools: BTreeMap<String, ServerTool>,
+}
+
+impl ResponseView {
+    /// The part of its conversation's tokens that a turn with this answer adds, if tokens are kept.
+    pub fn trail_of(&self, facts: &AnswerFacts, answer: &[TokenId]) -> Option<TrailPart> {
+        let (trail, tokenizer) = facts.trail.as_ref().zip(facts.tokenizer.as_ref())?;
+        let prompt = facts.prompts.first()?;
+        // The answer of a turn that only prepares its input is part of no conversation.
+        (!answer.is_empty() && !self.is_warmup).then(|| trail.part(tokenizer, prompt, answer))
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use throng_core::fleet::replica::TokenReport;
+use throng_core::request::TokenId;
 
 use super::item::{Content, FunctionCall, Item, ItemStatus, Side, Thought};
 use super::logprobs::{logprobs_of, of_text};
@@ -17,27 +18,10 @@ use super::served;
 use super::slot::WholeResponse;
 use super::socket::Framing;
 use super::view::ResponseView;
-use crate::answer::{
-    Answer, AnswerEvent, AnswerShape, CallFailure, Choice as AnswerChoice, Delta, LogprobBytes, ServedEvent,
-    Tally,
-};
-use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter};
+use crate::answer::{Answer, AnswerEvent, CallFailure, Choice as AnswerChoice, Delta, ServedEvent, Tally};
+use crate::dialect::{AnswerFacts, AnswerWriter};
 use crate::error::ApiError;
 use crate::events::Events;
-use crate::spec::GenerationSpec;
-
-/// Bytes of a token among the log-probabilities of a text, which a stream tells twice.
-const LOGPROB_BYTES: LogprobBytes = LogprobBytes { token: 96, alternative: 72 };
-
-impl AnswerView for ResponseView {
-    fn shape(&self, spec: &GenerationSpec) -> AnswerShape {
-        AnswerShape { logprobs: spec.options.logprobs.map(|_| LOGPROB_BYTES), ..AnswerShape::default() }
-    }
-
-    fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
-        Box::new(ResponseWriter::new(*self, facts))
-    }
-}
 
 /// Writes a response.
 #[derive(Debug)]
@@ -56,6 +40,8 @@ pub(super) struct ResponseWriter {
     served: BTreeMap<u32, usize>,
     /// Tokens whose text is held back, as the rest of a character or of a stop string may follow.
     waiting: Vec<TokenReport>,
+    /// Tokens of the model's first turn, if they are kept.
+    generated: Vec<TokenId>,
     n_events: Cell<u64>,
 }
 
@@ -71,6 +57,7 @@ impl ResponseWriter {
             turn: 0,
             served: BTreeMap::new(),
             waiting: Vec::new(),
+            generated: Vec::new(),
             n_events: Cell::new(0),
         }
     }
@@ -148,14 +135,14 @@ impl ResponseWriter {
         let response = || self.response(Standing::RUNNING, &[], &self.tally);
         self.push(&Event::Created { response: response() }, out);
         self.push(&Event::InProgress { response: response() }, out);
-        self.leave(&response(), &[]);
+        self.leave(&response(), &[], &[]);
         for item in std::mem::take(&mut self.view.first) {
             self.push_first(item, out);
         }
         true
     }
 
-    /// Writes an item that the response begins with, as one that came about here.
+    /// Writes an item that the response begins with, like a generated one.
     fn push_first(&mut self, mut item: Item, out: &mut Events) {
         let output_index = self.items.len();
         item.set_id(self.view.ids.item(item.prefix(), Side::Output, output_index));
@@ -166,7 +153,7 @@ impl ResponseWriter {
         self.items.push(item);
     }
 
-    /// Writes what came of a call that the server ran.
+    /// Writes the result of a call that the server ran.
     fn end_call(&mut self, call_idx: u32, result: Result<String, CallFailure>, out: &mut Events) {
         let Some(output_index) = self.served.remove(&call_idx) else { return };
         let Item::McpCall(mut call) = self.items[output_index].clone() else { return };
@@ -202,7 +189,7 @@ impl ResponseWriter {
         Place { item_id: open.id(), output_index: self.items.len() }
     }
 
-    /// Begins an item; another one that is open ends.
+    /// Begins an item, after ending the open one.
     fn open(&mut self, open: OpenItem, out: &mut Events) {
         self.close(ItemStatus::Completed, out);
         let mut open = open;
@@ -355,12 +342,12 @@ impl ResponseWriter {
         self.view.framing != Framing::ServerSent
     }
 
-    /// Tells how a response ended, which is the last event.
+    /// Writes the last event, which has the outcome of the response.
     fn finish(&mut self, standing: Standing<'_>, out: &mut Events) {
         self.close(standing.of_last_item(), out);
         self.end_unanswered(out);
         let response = self.response(standing, &self.items, &self.tally);
-        self.leave(&response, &self.items);
+        self.leave(&response, &self.items, &self.generated);
         let last = match standing.status {
             Status::Incomplete => Event::Incomplete { response },
             _ => Event::Completed { response },
@@ -368,8 +355,8 @@ impl ResponseWriter {
         self.push(&last, out);
     }
 
-    /// Leaves the response for who keeps it.
-    fn leave(&self, response: &ResponseObject<'_>, output: &[Item]) {
+    /// Leaves the response for who keeps it, with the tokens of the model's first turn.
+    fn leave(&self, response: &ResponseObject<'_>, output: &[Item], generated: &[TokenId]) {
         if self.view.echo.store || self.is_message() {
             let json = serde_json::to_vec(response).expect("responses are plain data with text keys");
             self.view.slot.put(WholeResponse {
@@ -377,6 +364,7 @@ impl ResponseWriter {
                 has_ended: response.status != Status::InProgress,
                 has_failed: response.status == Status::Failed,
                 output: output.to_vec(),
+                trail: self.view.trail_of(&self.facts, generated),
             });
         }
     }
@@ -440,6 +428,12 @@ impl AnswerWriter for ResponseWriter {
 
     fn event(&mut self, event: AnswerEvent, out: &mut Events) {
         self.tally.add(&event);
+        if let AnswerEvent::Token { report: Some(report), .. } = &event
+            && self.turn == 0
+            && self.facts.trail.is_some()
+        {
+            self.generated.push(report.chosen.token);
+        }
         match event {
             AnswerEvent::Token { .. } if self.view.is_warmup => {}
             AnswerEvent::Finished { .. } if self.view.is_warmup => self.finish(Standing::at(None), out),
@@ -486,7 +480,7 @@ impl AnswerWriter for ResponseWriter {
         }
         self.end_unanswered(out);
         let response = self.response(Standing::failed(error), &self.items, &self.tally);
-        self.leave(&response, &self.items);
+        self.leave(&response, &self.items, &[]);
         self.push(&Event::Failed { response }, out);
     }
 
@@ -494,7 +488,8 @@ impl AnswerWriter for ResponseWriter {
         let standing = Standing::at(answer.choices[0].end.as_ref());
         let items = self.items_of(answer, standing.of_last_item());
         let response = self.response(standing, &items, &answer.tally);
-        self.leave(&response, &items);
+        let first = answer.turns.first().map_or(&answer.choices[0], |turn| &turn.choice);
+        self.leave(&response, &items, &first.token_ids());
         Ok(serde_json::to_writer(out, &response)?)
     }
 }

@@ -1,7 +1,11 @@
 //! Conversations: messages, tools, documents and variables for a chat template. Does not know templates.
 
-use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
+use serde_json::{Map, Value, json};
+use throng_text::TokenTrail;
+
+use super::cache_points::CachePoint;
 use super::image::ImagePart;
 use super::message::{Message, Role};
 use crate::error::ApiError;
@@ -35,10 +39,16 @@ pub struct Conversation {
     pub chat_template_kwargs: Map<String, Value>,
     /// Whether the oldest turns of a conversation that is too long may be dropped.
     pub may_drop_turns: bool,
+    /// Places up to which the client asks to keep what is computed, at most [`MAX_CACHE_POINTS`].
+    ///
+    /// [`MAX_CACHE_POINTS`]: super::MAX_CACHE_POINTS
+    pub cache_points: Vec<CachePoint>,
     /// Path of the parameter that leaves the last message open.
     pub(crate) open_message: Option<String>,
     /// Template variables without effect.
     pub ignored: IgnoredParameters,
+    /// Tokens of the turns before, empty in the first one, if those of this turn are kept.
+    pub trail: Option<Arc<TokenTrail>>,
     /// Remaining tree values of the request.
     pub(crate) budget: TreeBudget,
 }
@@ -59,13 +69,13 @@ impl Conversation {
         self.continue_final_message.unwrap_or(false)
     }
 
-    /// Whether the tokenizer adds special tokens to those of the template, which the request may say.
+    /// Whether the tokenizer adds special tokens to those of the template; the request may set it.
     pub fn adds_special_tokens(&self, by_default: bool) -> bool {
         self.add_special_tokens.unwrap_or(by_default)
     }
 
-    /// Checks combinations of parameters. Leaves the last message open if one of its own parameters says
-    /// so.
+    /// Checks combinations of parameters. Leaves the last message open if one of its own parameters requires
+    /// it.
     pub(crate) fn check_together(&mut self) -> Result<(), ApiError> {
         if let Some(open) = &self.open_message {
             for (said, other) in [
@@ -139,8 +149,7 @@ impl Conversation {
             .collect()
     }
 
-    /// Takes the template variables other than those that the server sets, with `defaults` for missing
-    /// ones.
+    /// Takes the template variables except those that the server sets, with `defaults` for missing ones.
     pub fn take_template_variables(&mut self, defaults: &Map<String, Value>) -> Map<String, Value> {
         let mut variables = std::mem::take(&mut self.chat_template_kwargs);
         if let Some(effort) = self.reasoning_effort {

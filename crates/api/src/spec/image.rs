@@ -1,4 +1,4 @@
-//! Images of a conversation, as the client sent them. Does not know formats of files.
+//! Images of a conversation, as the client sent them. Does not know the formats of files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,25 +12,26 @@ pub const MAX_IMAGES: usize = 128;
 /// An image among the parts of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImagePart {
-    /// Where its file is.
+    /// Source of the image's file.
     pub source: ImageSource,
-    /// How closely the client wants it looked at (OpenAI's `detail`), for engines that distinguish it.
+    /// Resolution at which the client wants the image read (OpenAI's `detail`), for engines that distinguish
+    /// it.
     pub detail: Option<&'static str>,
     /// Path of the parameter, for errors.
     pub param: String,
 }
 
-/// Where the file of an image is.
+/// Source of an image's file.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ImageSource {
-    /// In the request.
+    /// A file in the request.
     Bytes {
-        /// Media type that the client says; the content decides.
+        /// Media type that the client names; the actual type is found from the content.
         media_type: String,
-        /// The file.
+        /// Bytes of the file.
         bytes: Arc<[u8]>,
     },
-    /// At a public `http` or `https` URL.
+    /// A file at a public `http` or `https` URL.
     Url(String),
 }
 

@@ -21,9 +21,9 @@ pub enum Role {
     System,
     /// The author of instructions, as newer OpenAI models call it.
     Developer,
-    /// The user.
+    /// The user of the model.
     User,
-    /// The model.
+    /// The model, for its own earlier messages.
     Assistant,
     /// The author of a tool call's result.
     Tool,
@@ -63,9 +63,9 @@ pub struct Message {
 /// A part of a message's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentPart {
-    /// Text.
+    /// A part of text.
     Text(String),
-    /// An image.
+    /// An image, in the body or at a URL.
     Image(Box<ImagePart>),
 }
 
@@ -180,7 +180,7 @@ impl Message {
 }
 
 impl ToolCall {
-    /// The call in the form of chat templates. Its arguments stay text; the template layer converts them
+    /// The call in the form of chat templates. Its arguments remain text; the template layer converts them
     /// for the template.
     pub(crate) fn into_template_value(self) -> Value {
         let object = |members: [(&str, Value); 2]| members.map(|(key, value)| (key.to_owned(), value));

@@ -1,5 +1,6 @@
 //! The neutral form of a request to generate text, independent of the API.
 
+mod cache_points;
 mod conversation;
 mod image;
 mod message;
@@ -10,6 +11,9 @@ mod tools;
 
 use throng_core::request::TokenId;
 
+pub use cache_points::{
+    CachePoint, KEEP_SHORT_S, MAX_CACHE_POINTS, PartsBefore, RenderedConversation, ReplacedText,
+};
 pub use conversation::Conversation;
 pub use image::{ImagePart, ImageSource, MAX_IMAGES};
 pub(crate) use message::check_replies;
@@ -58,7 +62,7 @@ pub struct ChatInput {
 /// Prompts without a chat template, at least one. Their answers are numbered across all prompts.
 #[derive(Debug, Clone)]
 pub struct PromptsInput {
-    /// The prompts.
+    /// The prompts, each answered separately.
     pub prompts: Vec<Prompt>,
     /// Whether the tokenizer adds special tokens to a text.
     pub add_special_tokens: bool,
@@ -66,7 +70,7 @@ pub struct PromptsInput {
     pub repeats_texts: bool,
 }
 
-/// A prompt.
+/// A prompt without a chat template: text or token ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prompt {
     /// Text; may be empty if the tokenizer starts every text with a token.
@@ -124,7 +128,7 @@ impl GenerationSpec {
         }
     }
 
-    /// Whether preparing the request takes about as long as reading it: nothing must be compiled, and the
+    /// Whether preparing the request takes about as long as reading it: there is nothing to compile, and the
     /// chat template gets only messages.
     pub fn is_quick(&self) -> bool {
         self.options.has_free_output()

@@ -42,7 +42,7 @@ impl Default for ParamNames {
     }
 }
 
-/// Options of a generation; `None` where the client set nothing.
+/// Options of a generation; `None` for options that the client did not set.
 #[derive(Debug, Clone, Default)]
 pub struct GenerationOptions {
     /// Names of parameters in the request's API.
@@ -108,7 +108,7 @@ pub struct GenerationOptions {
     pub skip_special_tokens: Option<bool>,
     /// Whether to separate adjacent special tokens by spaces; default true.
     pub spaces_between_special_tokens: Option<bool>,
-    /// Number of prompt tokens to keep; -1: as many as fit.
+    /// Number of prompt tokens to keep; -1: the number that fits.
     pub truncate_prompt_tokens: Option<i64>,
     /// Side of the prompt that truncation removes.
     pub truncation_side: TruncationSide,
@@ -133,6 +133,10 @@ pub struct GenerationOptions {
     pub request_id: Option<String>,
     /// Salt of the prefix cache, which is shared only by requests with the same salt; not empty.
     pub cache_salt: Option<String>,
+    /// Name of the requests that begin alike, as the client says; not empty.
+    pub prompt_cache_key: Option<String>,
+    /// Time in seconds for which the blocks of prompt and output are kept after each use.
+    pub keep_cached_s: Option<u32>,
     /// End user of the request.
     pub user: Option<String>,
     /// Unknown parameters.
@@ -160,10 +164,10 @@ pub struct StreamOptions {
 /// Side of a prompt that truncation removes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TruncationSide {
-    /// The start is removed.
+    /// Text is removed at the start.
     #[default]
     Left,
-    /// The end is removed.
+    /// Text is removed at the end.
     Right,
 }
 

@@ -52,7 +52,7 @@ impl GenerationOptions {
         Ok(())
     }
 
-    /// The prompt, truncated as `truncate_prompt_tokens` says.
+    /// The prompt, truncated by `truncate_prompt_tokens`.
     pub fn truncated<'p>(&self, prompt: &'p [TokenId], limits: &ModelLimits) -> &'p [TokenId] {
         let available = i64::from(limits.max_model_len) - self.max_tokens.unwrap_or(1);
         let keep = match self.truncate_prompt_tokens {
@@ -165,8 +165,8 @@ impl GenerationOptions {
     }
 }
 
-/// Refuses parameters that could leave no token to sample at some position. One allowed token must be
-/// neither the last of a bad word nor, if there is a minimum length, a token that ends the answer.
+/// Refuses parameters that could leave no token to sample at some position. At least one allowed token must
+/// not be the last of a bad word and, with a minimum length, must not end the answer.
 ///
 /// # Errors
 /// `invalid_value` that names `allowed_token_ids`, `bad_words` or `min_tokens`.

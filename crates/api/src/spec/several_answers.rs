@@ -22,7 +22,7 @@ impl GenerationOptions {
         if self.searches_beams() { self.n() } else { self.n_generated() }
     }
 
-    /// Whether the answers come from a beam search.
+    /// Whether the answers are those of a beam search.
     pub fn searches_beams(&self) -> bool {
         self.use_beam_search.unwrap_or(false)
     }

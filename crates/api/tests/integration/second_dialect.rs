@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use throng_api::answer::{Answer, AnswerEvent, AnswerShape, ChoiceEnd, Delta, Tally};
+use throng_api::answer::{Answer, AnswerEvent, AnswerShape, ChoiceEnd, Delta, KeptTokens, Tally};
 use throng_api::spec::{
     ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, Message, ParamNames, Role,
 };
@@ -126,7 +126,12 @@ fn events() -> Vec<AnswerEvent> {
         timing: Timing::default(),
     };
     vec![
-        AnswerEvent::Prompt { prompt_idx: 0, cached_tokens: 2, logprobs: Vec::new() },
+        AnswerEvent::Prompt {
+            prompt_idx: 0,
+            cached_tokens: 2,
+            kept: KeptTokens::default(),
+            logprobs: Vec::new(),
+        },
         token(1, Delta::Reasoning("hm".into())),
         token(2, Delta::Content("Good ".into())),
         token(3, Delta::Content("day".into())),
@@ -149,6 +154,7 @@ fn the_same_events_are_a_stream_of_lines_and_a_whole_answer() {
         temperature: 1.0,
         top_p: 1.0,
         tokenizer: None,
+        trail: None,
     };
     let (mut writer, mut out) = (view.writer(facts), Events::default());
     let mut answer = Answer::new(1, 1, Tally::new(3));

@@ -1,23 +1,23 @@
-//! What mixes the tokens of a sequence in a layer. Does not know feed-forward blocks and how anything is
-//! computed.
+//! Mixers: the parts of a layer that mix the tokens of a sequence. Does not know feed-forward blocks and how
+//! anything is computed.
 
 use throng_kernels::recurrent::StateLayerShape;
 use throng_kernels::reference::{AttentionShape, RopeStyle};
 pub use throng_kernels::reference::{DeltaShape, StateSpaceShape};
 
-/// The part of a layer in which a token learns from the tokens before it.
+/// The part of a layer that mixes a token with the tokens before it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mixer {
     /// Softmax attention over keys and values in the KV cache.
     Attention(AttentionConfig),
-    /// Multi-head latent attention: keys and values of all heads are made of one vector a token
+    /// Multi-head latent attention: keys and values of all heads are computed from one vector a token
     /// (arXiv:2405.04434).
     Latent(LatentConfig),
     /// A gated convolution over the last tokens.
     ShortConv {
         /// Number of tokens, the token itself included.
         kernel: usize,
-        /// Number of channels; `None`: as many as the residual stream is wide.
+        /// Number of channels; `None`: the width of the residual stream.
         n_channels: Option<usize>,
     },
     /// A gated delta net.
@@ -34,20 +34,19 @@ pub enum Mixer {
 /// norms after mixers then, and `residual_scale` is 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HybridConfig {
-    /// The attention.
+    /// Attention of the layer.
     pub attention: AttentionConfig,
-    /// The state space model.
+    /// State space model of the layer.
     pub state_space: StateSpaceShape,
-    /// Factors of the parts of its projected input: gates, inputs, what is written and what is read of
-    /// states, times.
+    /// Factors of the parts of the projected input: gates, inputs, writes to and reads from states, times.
     pub input_scales: [f32; 5],
-    /// Factor of its output.
+    /// Factor of the state space model's output.
     pub state_scale: f32,
 }
 
 impl Mixer {
-    /// The recurrent state that it keeps of a sequence; `None` where it keeps none. `hidden` is the width of
-    /// the residual stream.
+    /// The recurrent state of a sequence in this mixer; `None` for mixers without state. `hidden` is the
+    /// width of the residual stream.
     pub fn state(&self, hidden: usize) -> Option<StateLayerShape> {
         match *self {
             Self::Attention(_) | Self::Latent(_) | Self::None => None,
@@ -102,7 +101,7 @@ impl Mixer {
         }
     }
 
-    /// Number of positions that a token sees, its own included, at most; all when absent.
+    /// Maximum number of positions that a token attends to, its own included; all when absent.
     pub fn reach(&self) -> Option<usize> {
         let shape = match self {
             Self::Attention(attention) | Self::Hybrid(HybridConfig { attention, .. }) => attention.shape(),
@@ -117,49 +116,50 @@ impl Mixer {
 /// the latent vector, so that the latent vector is key and value of all heads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LatentConfig {
-    /// Query heads.
+    /// Number of query heads.
     pub n_heads: usize,
-    /// Elements of the vector that queries are made of; `None`: they are made of the layer's input.
+    /// Number of elements of the vector that queries are computed from; `None`: they are computed from the
+    /// layer's input.
     pub query_rank: Option<usize>,
-    /// Elements of the latent vector.
+    /// Number of elements of the latent vector.
     pub rank: usize,
-    /// Elements of a head's query that are not rotated.
+    /// Number of elements of a head's query that are not rotated.
     pub nope_dim: usize,
-    /// Elements of a query, and of the key that all heads share, that are rotated.
+    /// Number of rotated elements of a query and of the key that all heads share.
     pub rope_dim: usize,
-    /// Elements of a head's value.
+    /// Number of elements of a head's value.
     pub value_dim: usize,
-    /// Multiplies query · key.
+    /// Factor of the products of queries with keys.
     pub scale: f32,
     /// Epsilon that is added to the mean square in the norms of the vectors that queries, keys and values are
-    /// made of.
+    /// computed from.
     pub norm_eps: f32,
     /// Pairing of elements for rotation.
     pub rope_style: RopeStyle,
     /// The rotary embedding, an index into [`DecoderConfig::ropes`](super::DecoderConfig::ropes).
     pub rope_idx: usize,
-    /// One that is applied to all elements of queries first, to make them longer by position.
+    /// Index of the rotary embedding that first scales all elements of queries by position.
     pub growth_rope_idx: Option<usize>,
-    /// Choice of the positions that a token sees; `None`: it sees all before it.
+    /// Choice of the positions that a token attends to; `None`: all before it.
     pub indexer: Option<IndexerConfig>,
 }
 
-/// Choice of the positions that a token sees (DeepSeek sparse attention, arXiv:2512.02556): those with the
-/// largest sums over small heads of `weight * max(query · key, 0)`.
+/// Choice of the positions that a token attends to (DeepSeek sparse attention, arXiv:2512.02556): those with
+/// the largest sums over small heads of `weight * max(query · key, 0)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IndexerConfig {
-    /// Heads.
+    /// Number of the indexer's heads.
     pub n_heads: usize,
-    /// Elements of a head's query, and of the key that all share.
+    /// Number of elements of a head's query, and of the key that all share.
     pub head_dim: usize,
-    /// Most positions that a token sees.
+    /// Maximum number of positions that a token attends to.
     pub n_chosen: usize,
     /// Epsilon that is added to the variance in the layer norm of keys.
     pub norm_eps: f32,
     /// Pairing of the first elements for rotation, by the rotary embedding of the attention.
     pub rope_style: RopeStyle,
-    /// Place of its keys in the cache, behind those of the layers; `None`: the layer sees the positions that
-    /// the layer before it has chosen.
+    /// Index of the layer's keys in the cache, behind those of the layers; `None`: the layer uses the choice
+    /// of the layer before it.
     pub cache_idx: Option<usize>,
 }
 
@@ -187,17 +187,17 @@ impl LatentConfig {
 /// The attention of one layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionConfig {
-    /// Query heads.
+    /// Number of query heads.
     pub n_heads: usize,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Multiplies query · key.
+    /// Factor of the products of queries with keys.
     pub scale: f32,
     /// Caps scores: `cap * tanh(x / cap)`.
     pub softcap: Option<f32>,
-    /// Multiplies values.
+    /// Factor of the values.
     pub value_scale: f32,
     /// Norm of queries and keys before rotation.
     pub qk_norm: QkNorm,
@@ -208,12 +208,12 @@ pub struct AttentionConfig {
     pub rope_idx: Option<usize>,
     /// Index of the queries' table where it is another one.
     pub query_rope_idx: Option<usize>,
-    /// Number of positions that a token sees, its own included; all when absent.
+    /// Number of positions that a token attends to, its own included; all when absent.
     pub sliding_window: Option<usize>,
     /// Whether the output is multiplied by the sigmoid of a projection of the input, which is stored with
     /// that of the queries.
     pub has_output_gate: bool,
-    /// A token sees the positions of its own chunk of this many, up to its own; all when absent.
+    /// A token attends to the positions of its own chunk of this size, up to its own; all when absent.
     pub chunk: Option<usize>,
     /// Whether each head has a sink: a further score that has no value.
     pub has_sinks: bool,
@@ -221,17 +221,17 @@ pub struct AttentionConfig {
     pub normalizes_values: bool,
     /// Whether values are the projections of keys, before norm and rotation.
     pub values_are_keys: bool,
-    /// The earlier layer whose keys and values are read, where the layer has none of its own.
+    /// The earlier layer whose keys and values are read, if the layer has none of its own.
     pub kv_layer_idx: Option<usize>,
     /// Whether the output is multiplied by the sigmoid of a projection of the input, which has a tensor of
     /// its own.
     pub is_gated: bool,
-    /// Whether a token sees those after it too, within the window in either direction.
+    /// Whether a token also attends to the tokens after it, within the window in either direction.
     pub is_bidirectional: bool,
 }
 
 impl AttentionConfig {
-    /// Llama's, with heads of these numbers and size.
+    /// The configuration of Llama, with these numbers of heads and this size.
     pub fn llama(n_heads: usize, n_kv_heads: usize, head_dim: usize) -> Self {
         Self {
             n_heads,
@@ -267,12 +267,12 @@ impl AttentionConfig {
         }
     }
 
-    /// Columns of all query heads.
+    /// Number of columns of all query heads.
     pub fn query_width(&self) -> usize {
         self.n_heads * self.head_dim
     }
 
-    /// Columns of all key heads, 0 where another layer's are read; values have as many.
+    /// Columns of all key heads, 0 if another layer's are read; values have the same number.
     pub fn key_width(&self) -> usize {
         if self.kv_layer_idx.is_some() { 0 } else { self.n_kv_heads * self.head_dim }
     }
@@ -287,7 +287,7 @@ impl AttentionConfig {
 /// The norm of queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
-    /// None.
+    /// No norm.
     None,
     /// Over each head, one gain for all heads.
     PerHead,
@@ -297,7 +297,7 @@ pub enum QkNorm {
     Plain,
     /// Over each head without a gain, after rotation.
     PlainAfterRope,
-    /// By mean and variance over each head, each with a gain of its own (Command R+).
+    /// Mean and variance over each head, each with a gain of its own (Command R+).
     LayerPerHead,
     /// Over each head, one gain for all heads, after rotation (Hunyuan).
     PerHeadAfterRope,

@@ -19,16 +19,16 @@ pub use rope::{RopeGrowth, RopeTable, ShortRope};
 pub use shard::{HeadSplit, LayerSplit, ShardBlocks, ShardError, Split};
 pub use stage::{Stage, StageError};
 
-/// A transformer: a decoder, or an encoder, whose tokens see each other in both directions.
+/// A transformer: a decoder, or an encoder, whose tokens attend to each other in both directions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderConfig {
     /// The family, as `model_type` of a `config.json` spells it.
     pub family: &'static str,
-    /// Rows of the embedding table; token ids are below it.
+    /// Number of rows of the embedding table; token ids are below it.
     pub vocabulary_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Most tokens of one sequence.
+    /// Maximum number of tokens of one sequence.
     pub max_sequence_tokens: usize,
     /// Epsilon that is added to the mean square in every norm.
     pub norm_eps: f32,
@@ -38,13 +38,13 @@ pub struct DecoderConfig {
     pub norm_gain_offset: f32,
     /// Number added to the stored gain of the norm before the logits.
     pub final_norm_gain_offset: f32,
-    /// Multiplies the embeddings.
+    /// Factor of the embeddings.
     pub embedding_scale: f32,
     /// Whether an RMS norm without a gain is applied to the embeddings.
     pub normalizes_embeddings: bool,
-    /// Embeddings that an encoder adds, and the norm after it; `None`: nothing.
+    /// Embeddings that an encoder adds, and the norm after it; `None` without them.
     pub encoder: Option<EncoderEmbedding>,
-    /// Scores of attention by the distance of two tokens, of an encoder; `None`: there are none.
+    /// Scores of attention by the distance of two tokens, of an encoder; `None` without them.
     pub relative: Option<RelativePositions>,
     /// Kind of the norms of rows.
     pub norm_kind: NormKind,
@@ -58,13 +58,13 @@ pub struct DecoderConfig {
     pub is_parallel: bool,
     /// Whether feed-forward networks have gates.
     pub has_gates: bool,
-    /// Elements of further embeddings of each token for each layer (Gemma 3n and 4); `None`: there are none.
+    /// Elements of further embeddings of each token for each layer (Gemma 3n and 4); `None` without them.
     pub per_layer_width: Option<usize>,
     /// Whether the residual stream is multiplied with a stored factor after each layer.
     pub has_layer_scalars: bool,
     /// Factor on the output of a layer that is added to the residual stream.
     pub residual_scale: f32,
-    /// Multiplies the logits.
+    /// Factor of the logits.
     pub logits_scale: f32,
     /// Caps the logits: `cap * tanh(x / cap)`.
     pub logits_softcap: Option<f32>,
@@ -79,13 +79,13 @@ pub struct DecoderConfig {
     pub expert_size: Option<usize>,
     /// The distinct rotary embeddings; layers name them by index.
     pub ropes: Vec<RopeTable>,
-    /// Whether the tokens of a picture see each other in both directions.
+    /// Whether the tokens of a picture attend to each other in both directions.
     pub joins_pictures: bool,
     /// Whether the embedding table is also the output projection.
     pub tied_embeddings: bool,
-    /// The layers.
+    /// Layers of the decoder, in order.
     pub layers: Vec<LayerConfig>,
-    /// Which part of a divided decoder this is; `None`: all of it.
+    /// Part of a divided decoder; `None` for a whole one.
     pub split: Option<Split>,
 }
 
@@ -151,7 +151,7 @@ impl DecoderConfig {
         self.vocabulary_size.saturating_mul(self.encoder.map_or(1, |encoder| encoder.n_segments.max(1)))
     }
 
-    /// Whether tokens see those after them.
+    /// Whether tokens attend to the tokens after them.
     pub fn is_bidirectional(&self) -> bool {
         self.attentions().any(|attention| attention.is_bidirectional)
     }
@@ -223,7 +223,7 @@ pub struct LayerConfig {
 }
 
 impl LayerConfig {
-    /// Its attention; `None` where another mixer takes its place.
+    /// The layer's attention; `None` if it has another mixer.
     pub fn attention(&self) -> Option<&AttentionConfig> {
         match &self.mixer {
             Mixer::Attention(attention) | Mixer::Hybrid(HybridConfig { attention, .. }) => Some(attention),
@@ -231,7 +231,7 @@ impl LayerConfig {
         }
     }
 
-    /// Its attention, to change it.
+    /// The layer's attention, mutable.
     pub fn attention_mut(&mut self) -> Option<&mut AttentionConfig> {
         match &mut self.mixer {
             Mixer::Attention(attention) | Mixer::Hybrid(HybridConfig { attention, .. }) => Some(attention),
@@ -245,16 +245,16 @@ impl LayerConfig {
 pub enum FeedForward {
     /// The layer has no feed-forward block, only a mixer.
     None,
-    /// One gated feed-forward network of this width.
+    /// A gated feed-forward network of this width.
     Dense {
-        /// Columns of the hidden layer.
+        /// Number of columns of the hidden layer.
         width: usize,
     },
     /// A routed mixture of gated feed-forward networks.
     Experts {
         /// Number of threads.
         n_experts: usize,
-        /// Width of one.
+        /// Width of one expert.
         width: usize,
         /// Choice and weights of experts.
         routing: Routing,
@@ -279,18 +279,18 @@ pub struct SharedExpert {
 /// Choice of experts: those with the `n_used` largest scores, which are also their weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Routing {
-    /// Experts of one token.
+    /// Number of experts of a token.
     pub n_used: usize,
-    /// Whether the chosen weights are made to sum to 1.
+    /// Whether the chosen weights are scaled to the sum 1.
     pub normalize: bool,
-    /// Scores by logits.
+    /// Scores of the experts, from router logits.
     pub score: RoutingScore,
     /// Whether each expert has a bias that is added to its score where experts are chosen, and nowhere else
     /// (arXiv:2408.15664).
     pub is_biased: bool,
-    /// Multiplies the weights in the end.
+    /// Factor of the weights after normalization.
     pub scale: f32,
-    /// Groups of experts of which some are chosen first.
+    /// Groups of experts, of which some are chosen first.
     pub groups: Option<RoutingGroups>,
     /// Whether each expert has a factor of its weight.
     pub has_expert_scales: bool,
@@ -314,13 +314,13 @@ pub struct RoutingGroups {
 pub enum RoutingScore {
     /// Softmax over all experts.
     Softmax,
-    /// The sigmoid of each.
+    /// The sigmoid of each expert's logit.
     Sigmoid,
     /// SparseMixer (arXiv:2409.12136) without its noise: experts are chosen by their logits, the best first.
-    /// The weight of each is its softmax among those experts that are left and near it: whose distance to the
-    /// best logit `b` is at most `2 * jitter * max(|logit|, b)`. Neither biases nor groups go with it.
+    /// The weight of each is its softmax among the experts not chosen before it whose distance to the best
+    /// logit `b` is at most `2 * jitter * max(|logit|, b)`. Cannot be combined with biases or groups.
     SparseMixer {
-        /// Half of the relative distance.
+        /// Half of the permitted relative distance.
         jitter: f32,
     },
 }
@@ -340,7 +340,7 @@ impl Routing {
         }
     }
 
-    /// Choice of one expert after the other by SparseMixer.
+    /// Choice of experts, one after the other, by SparseMixer.
     pub fn sparse_mixer(n_used: usize, jitter: f32) -> Self {
         Self { score: RoutingScore::SparseMixer { jitter }, ..Self::softmax(n_used, false) }
     }
@@ -354,22 +354,22 @@ impl Routing {
 /// Norms around mixer and feed-forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormPlacement {
-    /// Before each (Llama).
+    /// Norm before each block (Llama).
     Pre,
-    /// After each, before its result joins the residual stream (OLMo 2).
+    /// Norm after each block, before its result joins the residual stream (OLMo 2).
     Post,
-    /// Both (Gemma 2).
+    /// Norms before and after each block (Gemma 2).
     PreAndPost,
-    /// After each, of the residual stream with its result (BERT, arXiv:1706.03762).
+    /// Norm of the residual stream after the block's result was added (BERT, arXiv:1706.03762).
     PostSum,
 }
 
 /// Kind of the norms of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormKind {
-    /// By their root mean square (arXiv:1910.07467).
+    /// Root mean square (arXiv:1910.07467).
     RootMeanSquare,
-    /// By mean and variance (arXiv:1607.06450), with a bias where the file has one.
+    /// Mean and variance (arXiv:1607.06450), with a bias if the file has one.
     Layer,
 }
 

@@ -9,7 +9,7 @@ pub struct RelativePositions {
     /// Number of buckets.
     pub n_buckets: usize,
     /// Bucket of each distance, position of the query minus position of the key; the middle one is that of
-    /// distance 0, and those at the ends stand for all beyond.
+    /// distance 0, and the first and the last hold all larger distances.
     pub buckets: Vec<u16>,
 }
 
@@ -18,8 +18,8 @@ pub struct RelativePositions {
 pub enum RelativeKind {
     /// A number for each head and bucket, the same in all layers (MPNet, arXiv:2004.09297).
     Bias,
-    /// Products of queries with keys made of embeddings of buckets, and of keys with queries made of them
-    /// (DeBERTa, arXiv:2006.03654).
+    /// Products of queries with keys computed from embeddings of buckets, and of keys with queries computed
+    /// from them (DeBERTa, arXiv:2006.03654).
     Disentangled {
         /// Whether there are products of queries.
         has_keys: bool,

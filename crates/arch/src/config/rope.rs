@@ -4,14 +4,14 @@
 /// One rotary embedding: pair `i` of a token at position `p` is rotated by `p * frequencies[i]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeTable {
-    /// Radians per position, half as many as rotated elements.
+    /// Radians per position, one for each pair of rotated elements.
     pub frequencies: Vec<f64>,
-    /// Multiplies cosines and sines (YaRN's attention temperature; else 1).
+    /// Factor of cosines and sines (YaRN's attention temperature; else 1).
     pub amplitude: f64,
-    /// Multiplies them besides, by position.
+    /// Scaling of the rotated elements by position.
     pub growth: Option<RopeGrowth>,
-    /// The section of positions that each pair is rotated by (time, height, width; arXiv:2409.12191), as many
-    /// as frequencies; empty: all by the position in the sequence.
+    /// The section of positions by which each pair is rotated (time, height, width; arXiv:2409.12191), one
+    /// for each frequency; empty: all by the position in the sequence.
     pub sections: Vec<u8>,
     /// The frequencies where no sequence is longer than the context of the first training (LongRoPE).
     pub short: Option<ShortRope>,
@@ -23,7 +23,7 @@ pub struct RopeTable {
 pub struct RopeGrowth {
     /// Factor of the logarithm.
     pub beta: f64,
-    /// Positions that have one factor.
+    /// Number of adjacent positions with the same factor.
     pub interval: f64,
     /// Number added to the position.
     pub offset: f64,
@@ -40,11 +40,11 @@ impl RopeGrowth {
 /// one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortRope {
-    /// Most tokens of a sequence with these frequencies.
+    /// Maximum tokens of a sequence for which these frequencies are used.
     pub max_tokens: usize,
-    /// Frequencies, as many as those of the long context.
+    /// Frequencies, the same number as for the long context.
     pub frequencies: Vec<f64>,
-    /// Multiplies cosines and sines.
+    /// Factor of cosines and sines.
     pub amplitude: f64,
 }
 

@@ -1,20 +1,20 @@
-//! A decoder that is divided over devices within each layer (tensor parallelism): which part of its heads and
-//! widths one of them has. Does not know how tensors are cut and sums are exchanged.
+//! A decoder that is divided over devices within each layer (tensor parallelism): the heads and widths of
+//! each device. Does not know how tensors are cut and sums are exchanged.
 
 use std::ops::Range;
 
 use super::{AttentionConfig, DecoderConfig, FeedForward, HybridConfig, LatentConfig, Mixer, QkNorm};
 use super::{DeltaShape, StateSpaceShape};
 
-/// Reason why a decoder cannot be divided over so many devices.
+/// Reason why a decoder cannot be divided over this number of devices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     /// The rank is not below the number of ranks.
     #[error("rank {rank} of {n_ranks}")]
     Rank {
-        /// The rank.
+        /// Index of the rank.
         rank: usize,
-        /// Devices.
+        /// Number of devices.
         n_ranks: usize,
     },
     /// There are fewer parts than ranks.
@@ -22,13 +22,13 @@ pub enum ShardError {
         "layer {layer_idx}: {n} {what} cannot be divided over {n_ranks} ranks in whole blocks of {block} weights"
     )]
     TooFew {
-        /// The layer.
+        /// Index of the layer.
         layer_idx: usize,
         /// Parts that are to be divided.
         what: &'static str,
-        /// Number of them.
+        /// Number of parts to divide.
         n: usize,
-        /// Devices.
+        /// Number of devices.
         n_ranks: usize,
         /// Weights that are stored together.
         block: usize,
@@ -36,20 +36,21 @@ pub enum ShardError {
     /// Encoders are not divided.
     #[error("{family} reads texts in both directions; such models are not divided")]
     Encoder {
-        /// The family.
+        /// Name of the family.
         family: &'static str,
     },
 }
 
-/// Weights that are stored together in the rows of matrices that are divided by columns: no part begins
-/// within such a block.
+/// Weights that are stored together in the rows of matrices that are divided by columns: parts begin at the
+/// limits of such blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardBlocks {
-    /// Weights of output projections of mixers.
+    /// Number of weights of mixers' output projections that are stored together.
     pub mixer: usize,
-    /// Weights of down projections of dense networks and of shared experts.
+    /// Number of weights of down projections, of dense networks and of shared experts, that are stored
+    /// together.
     pub feed_forward: usize,
-    /// Weights of down projections of experts.
+    /// Number of weights of experts' down projections that are stored together.
     pub experts: usize,
 }
 
@@ -84,11 +85,11 @@ impl Split {
 /// The part of a layer that one device has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerSplit {
-    /// Heads of attention: those of queries, and as groups those of keys and values. Of latent attention,
-    /// whose heads share one key, the heads alone.
+    /// Heads of attention: those of queries, and as groups those of keys and values. For latent attention,
+    /// whose heads share one key, without groups.
     pub attention: HeadSplit,
     /// Heads of a recurrent mixer: those of values, and as groups those of queries and keys, or the groups of
-    /// a state space model. Of a short convolution the channels, each a head.
+    /// a state space model. For a short convolution each channel counts as a head.
     pub states: HeadSplit,
     /// Width of state space outputs that are normed together where a device has only a part of it; `None`
     /// where each has whole such groups.
@@ -102,13 +103,13 @@ pub struct LayerSplit {
 /// Heads that one device has, with the groups that they share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeadSplit {
-    /// Heads of the whole layer.
+    /// Number of heads of the whole layer.
     pub n_heads: usize,
-    /// Groups of the whole layer.
+    /// Number of groups of the whole layer.
     pub n_groups: usize,
     /// Heads that the device has.
     pub heads: Range<usize>,
-    /// Groups that it has. Several devices have one group where there are fewer groups than devices.
+    /// Groups of the part. If there are fewer groups than devices, several devices have the same group.
     pub groups: Range<usize>,
     /// Whether it is the first device with its groups.
     pub is_first: bool,
@@ -159,7 +160,7 @@ impl DecoderConfig {
         Ok(shard)
     }
 
-    /// Rows of the embedding table and of the head.
+    /// Number of rows of the embedding table and of the head.
     pub fn n_table_rows(&self) -> usize {
         self.split.as_ref().map_or(self.vocabulary_size, |split| split.vocabulary().len())
     }
@@ -172,23 +173,23 @@ impl Default for LayerSplit {
     }
 }
 
-/// Rows of a panel of packed weights.
+/// Number of rows of a panel of packed weights.
 const PANEL: usize = 16;
 
-/// Shares of rows, in whole panels where there are enough.
+/// Shares of rows, in whole panels if there are enough.
 fn share_in_panels(n_rows: usize, n_ranks: usize) -> Vec<Range<usize>> {
     let panel = if n_rows >= PANEL * n_ranks { PANEL } else { 1 };
     (0..n_ranks).map(|rank| share(n_rows, panel, rank, n_ranks)).collect()
 }
 
-/// The share of one of several in `n` things, in whole units of `unit`; the last unit may be a part of one.
+/// The share of one rank of `n` elements, in whole units of `unit`; the last unit may be incomplete.
 fn share(n: usize, unit: usize, rank: usize, n_ranks: usize) -> Range<usize> {
     let n_units = n.div_ceil(unit);
     let bound = |rank: usize| (rank * n_units / n_ranks * unit).min(n);
     bound(rank)..bound(rank + 1)
 }
 
-/// Smallest number of things of `width` weights that are whole blocks.
+/// Smallest number of elements of `width` weights each that fills whole blocks.
 fn unit(block: usize, width: usize) -> usize {
     let (mut a, mut b) = (block, width.max(1));
     while b != 0 {
@@ -197,7 +198,7 @@ fn unit(block: usize, width: usize) -> usize {
     block / a
 }
 
-/// One layer's part.
+/// A rank's part of one layer.
 struct Part {
     layer_idx: usize,
     rank: usize,
@@ -214,7 +215,7 @@ impl Part {
         (n.div_ceil(unit) >= self.n_ranks).then(|| share(n, unit, self.rank, self.n_ranks))
     }
 
-    /// Divides columns.
+    /// Divides this number of columns.
     fn divide(&self, n: &mut usize, block: usize, what: &'static str) -> Result<Range<usize>, ShardError> {
         // Kernels read columns in panels; where there are enough, none is cut.
         let wide = block.max(PANEL);
@@ -295,7 +296,7 @@ impl Part {
         Ok(split)
     }
 
-    /// Heads of values are divided as those of keys are.
+    /// Divides the heads of values like those of keys.
     fn delta_net(&self, shape: &mut DeltaShape, block: usize) -> Result<HeadSplit, ShardError> {
         let DeltaShape { n_key_heads, n_value_heads, value_dim, is_tiled, .. } = *shape;
         let of_key = n_value_heads / n_key_heads;

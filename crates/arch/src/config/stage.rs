@@ -1,38 +1,38 @@
-//! A decoder in parts, one after the other: which layers a part has, and whether the embedding and the head
-//! are its own. Does not know where the parts run.
+//! A decoder in stages, one after the other: the layers of each stage, and whether it has the embedding and
+//! the head. Does not know where the stages run.
 
 use std::ops::Range;
 
 use super::DecoderConfig;
 
-/// A part of a decoder. The parts of a pipeline, run one after the other, are the decoder.
+/// A part of a decoder. All parts of a pipeline, run one after the other, compute the decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
     /// Whether it begins with the tokens, which it embeds; else with the residual stream of the stage before.
     pub embeds: bool,
-    /// Its layers, as they are numbered in the whole decoder.
+    /// Range of the stage's layers in the whole decoder.
     pub layers: Range<usize>,
     /// Whether it ends with logits; else with its residual stream.
     pub has_head: bool,
 }
 
-/// Reason why a decoder has no such stage.
+/// Reason why a decoder cannot have this stage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
     /// The range is not one of layers.
     #[error("layers {} to {} of a model with {n_layers}", layers.start, layers.end)]
     Layers {
-        /// The range.
+        /// Range of layers.
         layers: Range<usize>,
-        /// Layers of the decoder.
+        /// Number of the decoder's layers.
         n_layers: usize,
     },
     /// A pipeline has at least one stage and at most one for each layer.
     #[error("{n_stages} stages of a model with {n_layers} layers")]
     Stages {
-        /// The number of stages.
+        /// Number of stages.
         n_stages: usize,
-        /// Layers of the decoder.
+        /// Number of the decoder's layers.
         n_layers: usize,
     },
     /// Layers read embeddings of the tokens, which only a stage with all layers and the embedding has.
@@ -50,20 +50,20 @@ pub enum StageError {
     /// A layer reads the keys and values of a layer in an earlier stage.
     #[error("layer {layer_idx} reads the keys of layer {kv_layer_idx}, which is in an earlier stage")]
     SharedKeys {
-        /// The layer that reads.
+        /// Layer that reads the positions.
         layer_idx: usize,
-        /// The layer that has the keys and values.
+        /// Layer that has the keys and values.
         kv_layer_idx: usize,
     },
 }
 
 impl Stage {
-    /// The whole decoder.
+    /// A stage with the whole decoder.
     pub fn whole(config: &DecoderConfig) -> Self {
         Self { embeds: true, layers: 0..config.layers.len(), has_head: true }
     }
 
-    /// The stages of a pipeline of `n_stages`, with equal numbers of layers as far as these divide.
+    /// The stages of a pipeline of `n_stages`, with numbers of layers that differ by at most one.
     ///
     /// # Errors
     /// When there are more stages than layers, or none, or the decoder cannot be divided there.
@@ -120,10 +120,26 @@ impl Stage {
         (0..n_stages).map(stage).collect()
     }
 
-    /// Checks that the decoder has such a stage.
+    /// The decoder in two stages, of which the second begins with layer `first_layer`.
     ///
     /// # Errors
-    /// When it has not.
+    /// When a stage has no layer, or the decoder cannot be divided there.
+    pub fn halves(config: &DecoderConfig, first_layer: usize) -> Result<[Self; 2], StageError> {
+        let n_layers = config.layers.len();
+        if first_layer == 0 || first_layer >= n_layers {
+            return Err(StageError::Layers { layers: first_layer..n_layers, n_layers });
+        }
+        let first = Self { embeds: true, layers: 0..first_layer, has_head: false };
+        let second = Self { embeds: false, layers: first_layer..n_layers, has_head: true };
+        first.check(config)?;
+        second.check(config)?;
+        Ok([first, second])
+    }
+
+    /// Checks that the decoder can have this stage.
+    ///
+    /// # Errors
+    /// When the decoder has another number of layers.
     pub fn check(&self, config: &DecoderConfig) -> Result<(), StageError> {
         let (layers, n_layers) = (self.layers.clone(), config.layers.len());
         if layers.start > layers.end || layers.end > n_layers {

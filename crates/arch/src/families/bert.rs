@@ -49,7 +49,7 @@ static NAMES: TensorNames = TensorNames {
     })
 };
 
-/// Nomic's networks have gates besides.
+/// Names in GGUF files of BERT and of Nomic's encoders; Nomic's networks also have gates.
 pub(super) static GGUF_NAMES: TensorNames = gguf_names(LayerNames {
     pre_attention_norm: "",
     post_attention_norm: "attn_output_norm",

@@ -1,6 +1,6 @@
 //! Cohere's Command R (`cohere`) and Command A and R7B (`cohere2`): mixer and feed-forward read the same
 //! layer norm without a bias, heads are rotated in pairs of neighbours, and logits are scaled; Command R+
-//! norms heads. Of `cohere2`, three layers of four have a window and are rotated; the fourth sees all
+//! norms heads. In `cohere2`, three layers of four have a window and are rotated; the fourth attends to all
 //! positions and is not. Source: the modelling files of `cohere` and `cohere2` in transformers.
 
 use super::names::{GGUF_LAYER, HF_LAYER, LayerNames, TensorNames, gguf as gguf_names, hf as hf_names};
@@ -29,10 +29,10 @@ static NAMES: TensorNames = hf_names(LayerNames { pre_feed_forward_norm: "input_
 
 static GGUF_NAMES: TensorNames = gguf_names(LayerNames { pre_feed_forward_norm: "attn_norm", ..GGUF_LAYER });
 
-/// Factor of the logits where a file does not say it.
+/// Factor of the logits if the file has none.
 const LOGIT_SCALE: f64 = 0.0625;
 
-/// One layer of `cohere2` in this many sees all positions, unless the file says otherwise.
+/// Interval of the layers of `cohere2` that attend to all positions, unless the file says otherwise.
 const FULL_INTERVAL: usize = 4;
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
@@ -99,7 +99,7 @@ fn parallel(config: DecoderConfig) -> DecoderConfig {
     DecoderConfig { is_parallel: true, norm_kind: NormKind::Layer, ..config }
 }
 
-/// Layers that see all positions are not rotated.
+/// Removes the rotation of layers that attend to all positions.
 fn rotated_in_windows(config: DecoderConfig) -> DecoderConfig {
     config.with_attention(|attention| attention.rope_idx = attention.sliding_window.map(|_| 0))
 }

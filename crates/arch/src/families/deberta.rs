@@ -1,5 +1,6 @@
-//! DeBERTa 2 and 3 (arXiv:2006.03654, arXiv:2111.09543): BERT whose scores of attention have products of
-//! queries and keys with embeddings of distances. Source: the modelling file of `deberta_v2` in transformers.
+//! DeBERTa 2 and 3 (arXiv:2006.03654, arXiv:2111.09543): BERT with products of queries and keys with
+//! embeddings of distances in the scores of attention. Source: the modelling file of `deberta_v2` in
+//! transformers.
 
 use serde_json::Value;
 
@@ -47,9 +48,9 @@ static NAMES: TensorNames = TensorNames {
     })
 };
 
-/// Most buckets of distances in either direction.
+/// Maximum number of buckets of distances in either direction.
 const MAX_BUCKETS: usize = 1 << 12;
-/// Most distances that are told apart in either direction.
+/// Maximum number of distinct distances in either direction.
 const MAX_DISTANCES: usize = 1 << 16;
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
@@ -123,7 +124,7 @@ fn relative(hf: &HfConfig, max_tokens: usize) -> Result<RelativePositions, Confi
     Ok(RelativePositions::new(kind, 2 * span, max_tokens.min(MAX_DISTANCES), bucket))
 }
 
-/// Single distances up to half of the buckets, and beyond them by their logarithm.
+/// Buckets of single distances up to half of the buckets, then of ranges by the logarithm of the distance.
 fn bucket_by_logarithm(distance: i64, n_buckets: usize, max_distance: usize) -> i64 {
     let n_exact = (n_buckets / 2) as i64;
     if distance.abs() <= n_exact {

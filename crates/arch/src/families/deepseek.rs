@@ -1,7 +1,7 @@
 //! DeepSeek V2, V3 and R1 (arXiv:2405.04434, arXiv:2412.19437), Kimi K2, GLM 4.7 Flash and Mistral Small 4:
 //! latent attention, and experts chosen among those of the best groups. DeepSeek V3.2 (arXiv:2512.02556) and
-//! GLM 5 besides choose the positions that a token sees. Layers that predict further tokens are not part of
-//! the model.
+//! GLM 5 also choose the positions that a token attends to. Layers that predict further tokens are not part
+//! of the model.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ static NAMES: TensorNames = hf_names(LayerNames {
     ..HF_LAYER
 });
 
-/// Epsilon in the norms of compressed vectors, whatever the file says of the others.
+/// Epsilon in the norms of compressed vectors; the file's value is for the other norms.
 const COMPRESSED_NORM_EPS: f32 = 1e-6;
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
@@ -97,7 +97,7 @@ fn place_indexers(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), Confi
     Ok(())
 }
 
-/// Layers that choose positions; each of the others sees those that the layer before it sees.
+/// Layers that choose positions; each of the others uses the choice of the layer before it.
 fn choosing_layers(hf: &HfConfig, n_layers: usize) -> Result<Vec<bool>, ConfigError> {
     let of_list = |key: &str| {
         hf.get(key).and_then(Value::as_array).map(|list| {
@@ -121,7 +121,7 @@ fn choosing_layers(hf: &HfConfig, n_layers: usize) -> Result<Vec<bool>, ConfigEr
     Ok(chooses)
 }
 
-/// Mistral Small 4 makes whole queries longer with the position: by a rotary embedding that turns nothing.
+/// Mistral Small 4 scales whole queries up with the position: by a rotary embedding with frequencies of 0.
 fn growth(hf: &HfConfig, config: &mut DecoderConfig, head_dim: usize) -> Result<Option<usize>, ConfigError> {
     let number = |key| hf.rope_number("full_attention", key);
     let Some(beta) = number("llama_4_scaling_beta")? else { return Ok(None) };
@@ -180,14 +180,14 @@ fn place_experts(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), Config
     Ok(())
 }
 
-/// Mistral Small 4 chooses by probabilities and makes those of the chosen ones sum to 1.
+/// Mistral Small 4 chooses by probabilities and scales those of the chosen experts to the sum 1.
 fn normalized_softmax_routing(hf: &HfConfig) -> Result<Routing, ConfigError> {
     let normalize = hf.flag("norm_topk_prob")?.unwrap_or(true);
     let scale = hf.number("routed_scaling_factor")?.unwrap_or(1.0) as f32;
     Ok(Routing { scale, ..Routing::softmax(hf.required_size("num_experts_per_tok")?, normalize) })
 }
 
-/// Version 2 chooses by probabilities, which stay as they are.
+/// Version 2 chooses by probabilities, which are not normalized.
 fn softmax_routing(hf: &HfConfig) -> Result<Routing, ConfigError> {
     hf.only("scoring_func", "softmax")?;
     hf.only("norm_topk_prob", "false")?;

@@ -1,5 +1,5 @@
-//! ERNIE 4.5 with experts (Baidu 2025): experts chosen by probabilities and a bias that only chooses, beside
-//! those that every token uses; the first layers are dense. Source: the modelling file of `ernie4_5_moe` in
+//! ERNIE 4.5 with experts (Baidu 2025): experts chosen by probabilities and a bias that affects only the
+//! choice, beside shared experts; the first layers are dense. Source: the modelling file of `ernie4_5_moe` in
 //! transformers.
 
 use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf as hf_names};

@@ -1,6 +1,6 @@
 //! EXAONE 4 (arXiv:2507.11407): norms after each block and of each head. Large models have a window on three
-//! layers of four; the others see all positions and are not rotated. Source: the modelling file of `exaone4`
-//! in transformers.
+//! layers of four; the others attend to all positions and are not rotated. Source: the modelling file of
+//! `exaone4` in transformers.
 
 use super::names::GGUF;
 use super::{ConfigError, Family, GgufConfig, HfConfig, olmo2};
@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_names: &GGUF,
 };
 
-/// One layer in this many sees all positions, unless the file says otherwise.
+/// Interval of the layers that attend to all positions, unless the file says otherwise.
 const FULL_INTERVAL: usize = 4;
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
@@ -26,8 +26,8 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     Ok(rotated_in_windows(config))
 }
 
-/// Which layers have a window: by letters that repeat, `L` for local and `G` for global, or one layer in so
-/// many has none. By letters, the last layer has none either.
+/// Whether each layer has a window: from a repeated pattern of letters, `L` for local and `G` for global, or
+/// every n-th layer has none. With a pattern, the last layer has none either.
 fn windowed(hf: &HfConfig, n_layers: usize) -> Result<Vec<bool>, ConfigError> {
     let key = "sliding_window_pattern";
     let letters = hf.get(key).and_then(serde_json::Value::as_str);

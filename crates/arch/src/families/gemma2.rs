@@ -58,9 +58,9 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// Parts that Gemma 2 and 3 share in GGUF files. GGUF's norm gains include the 1. The queries' scale is not
-/// in the file: it is that of the heads but in the largest model, known by its number of layers, where it is
-/// that of `hidden / heads`.
+/// Common parts of Gemma 2 and 3 in GGUF files. GGUF's norm gains include the 1. The queries' scale is not in
+/// the file: it is that of the heads, except in the largest model (recognized by its number of layers), where
+/// it is that of `hidden / heads`.
 pub(super) fn gemma_gguf(
     gguf: &GgufConfig<'_>,
     family: &'static str,

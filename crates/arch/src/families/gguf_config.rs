@@ -66,17 +66,17 @@ impl<'a> GgufConfig<'a> {
             .transpose()
     }
 
-    /// A size that must be there.
+    /// A required size.
     pub(super) fn required_size(&self, name: &str) -> Result<usize, ConfigError> {
         self.size(name)?.ok_or_else(|| ConfigError::Missing(self.key(name)))
     }
 
-    /// A number, if it is there.
+    /// The number under `name`; `None` if absent.
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>, ConfigError> {
         self.typed(name, "a number", |value| value.as_f64().or_else(|| value.as_u64().map(|n| n as f64)))
     }
 
-    /// A boolean, if it is there.
+    /// The boolean under `name`; `None` if absent.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ConfigError> {
         self.typed(name, "true or false", |value| match value {
             GgufValue::Bool(flag) => Some(*flag),
@@ -125,7 +125,7 @@ impl<'a> GgufConfig<'a> {
         })
     }
 
-    /// Windows of layers: a flag for each, or one layer in so many has none, the last of them or the `first`.
+    /// Windows of layers: a flag for each, or every n-th layer has none, the last of n or the `first`.
     pub(super) fn windowed(
         &self,
         interval: usize,
@@ -144,8 +144,8 @@ impl<'a> GgufConfig<'a> {
         })
     }
 
-    /// An encoder, whose tokens see each other in both directions: layer norms, and segments where the file
-    /// has them.
+    /// An encoder, whose tokens attend to each other in both directions: layer norms, and segments if the
+    /// file has them.
     pub(super) fn encoder(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
         let segments = self.tensors.tensor("token_types.weight");
         let n_segments = segments.and_then(|tensor| tensor.shape.first().copied()).unwrap_or(0);
@@ -188,7 +188,7 @@ impl<'a> GgufConfig<'a> {
         Ok(FeedForward::Experts { n_experts, width, routing, shared: None })
     }
 
-    /// Routing by sigmoid with a bias that only chooses, if the file does not say otherwise.
+    /// Routing by sigmoid with a bias that affects only the choice, unless the file says otherwise.
     pub(super) fn sigmoid_routing(&self) -> Result<Routing, ConfigError> {
         let key = "expert_gating_func";
         if let Some(other) = self.size(key)?.filter(|function| ![0, 2].contains(function)) {
@@ -223,7 +223,8 @@ impl<'a> GgufConfig<'a> {
         Ok(RopeTable { sections: self.sections(n_rotated / 2)?, ..table })
     }
 
-    /// The section of positions that each of so many pairs is rotated by; empty where all have one position.
+    /// The section of positions that each of `n_pairs` pairs is rotated by; empty if all have the same
+    /// position.
     fn sections(&self, n_pairs: usize) -> Result<Vec<u8>, ConfigError> {
         let name = "rope.dimension_sections";
         let sizes = self.typed(name, "a list of sizes", |value| value.as_array()?.to_u64s())?;

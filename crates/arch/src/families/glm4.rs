@@ -35,7 +35,7 @@ static NAMES: TensorNames = hf_names(LayerNames {
     ..HF_LAYER
 });
 
-/// Rotated share of a head where the file does not say it.
+/// Rotated share of a head if the file has none.
 const ROTATED_SHARE: f64 = 0.5;
 
 fn from_hf(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, ConfigError> {

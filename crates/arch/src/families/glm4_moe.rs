@@ -75,7 +75,7 @@ pub(super) fn routing(hf: &HfConfig) -> Result<Routing, ConfigError> {
     })
 }
 
-/// Several shared experts are one that is as wide as all together.
+/// Several shared experts are computed as one network of their total width.
 pub(super) fn shared(n_shared: usize, width: usize) -> Option<SharedExpert> {
     (n_shared > 0).then_some(SharedExpert {
         width: n_shared.saturating_mul(width),

@@ -1,4 +1,4 @@
-//! Granite 3 with experts, beside a feed-forward that every token uses or without: Granite's multipliers over
+//! Granite 3 with experts, with or without a feed-forward that every token uses: Granite's multipliers over
 //! experts whose weights sum to 1. Source: the modelling files of `granitemoe` and `granitemoeshared` in
 //! transformers.
 

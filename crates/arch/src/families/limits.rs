@@ -6,7 +6,7 @@ use crate::config::{
     RoutingGroups, RoutingScore,
 };
 
-/// Most elements of anything that is one row (hidden state, feed-forward, vocabulary).
+/// Largest size of a row (hidden state, feed-forward, vocabulary).
 const MAX_WIDTH: usize = 1 << 24;
 /// Ids of tokens in all segments are `u32`.
 const MAX_TOKEN_IDS: usize = 1 << 31;
@@ -14,7 +14,7 @@ const MAX_LAYERS: usize = 4096;
 const MAX_HEADS: usize = 4096;
 const MAX_HEAD_DIM: usize = 4096;
 const MAX_EXPERTS: usize = 65536;
-/// Most elements of the recurrent state of one layer.
+/// Maximum number of elements of the recurrent state of one layer.
 const MAX_STATE: usize = 1 << 28;
 /// Positions are `u32` and their number of blocks must be, too, with a margin.
 const MAX_SEQUENCE_TOKENS: usize = 1 << 28;
@@ -101,7 +101,7 @@ fn check_attention(attention: &AttentionConfig, ropes: &[RopeTable]) -> Result<(
     check_number("attention cap", attention.softcap.unwrap_or(1.0))
 }
 
-/// Convolutions over so many tokens are kept in registers.
+/// Maximum number of tokens of a convolution that is kept in registers.
 const MAX_CONV_TOKENS: usize = 8;
 
 fn check_recurrent(mixer: &Mixer, hidden_size: usize) -> Result<(), ConfigError> {
@@ -219,7 +219,7 @@ fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
     }
 }
 
-/// Scores by distance are those of encoders whose heads are all alike.
+/// Scores by distance require encoders with equal heads.
 fn check_relative(config: &DecoderConfig) -> Result<(), ConfigError> {
     let Some(relative) = &config.relative else { return Ok(()) };
     in_range("number of buckets of distances", relative.n_buckets, usize::from(u16::MAX))?;

@@ -1,6 +1,6 @@
 //! Mistral (arXiv:2310.06825): Llama with a sliding window in every layer. Also the text part of Mistral 3's
-//! files: Mistral Small 3 and Ministral 3, whose queries grow with the position. Its GGUF files say they are
-//! Llama.
+//! files: Mistral Small 3 and Ministral 3, whose queries grow with the position. In GGUF files its
+//! architecture is `llama`.
 
 use super::names::{GGUF, HF};
 use super::{ConfigError, Family, HfConfig, llama};
@@ -28,7 +28,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// Gives the queries of all layers a rotary embedding of their own, which makes them longer as well.
+/// Gives the queries of all layers a rotary embedding of their own, which also scales them up.
 fn grow_queries(config: &mut DecoderConfig, head_dim: usize, growth: RopeGrowth) -> Result<(), ConfigError> {
     let rope = &config.ropes[0];
     if 2 * rope.frequencies.len() != head_dim {

@@ -1,5 +1,5 @@
-//! Mixtral (arXiv:2401.04088): Mistral with a mixture of experts in every layer. Its GGUF files say they are
-//! Llama.
+//! Mixtral (arXiv:2401.04088): Mistral with a mixture of experts in every layer. In GGUF files its
+//! architecture is `llama`.
 
 use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf};
 use super::{ConfigError, Family, HfConfig, llama};

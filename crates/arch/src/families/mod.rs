@@ -1,5 +1,5 @@
-//! The families of decoders, one small file each: how a family's configuration becomes a [`DecoderConfig`]
-//! and what its tensors are called. Does not know how anything is computed.
+//! The families of decoders, one small file each: from a family's configuration to a [`DecoderConfig`] and
+//! the names of its tensors. Does not know how anything is computed.
 
 mod bert;
 mod cohere;
@@ -167,12 +167,11 @@ fn without_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
 /// A model's architecture, and the names of the tensors in its file.
 #[derive(Debug, Clone)]
 pub struct Architecture {
-    /// The architecture.
+    /// Architecture of the model.
     pub config: DecoderConfig,
     /// The names of its tensors.
     pub names: &'static TensorNames,
-    /// Keys of its `config.json` that nothing has read and that, as far as is known, do not change what is
-    /// computed.
+    /// Keys of the `config.json` that were not read and that, as far as is known, do not change results.
     pub unread_keys: Vec<String>,
 }
 
@@ -180,7 +179,7 @@ impl Architecture {
     /// Reads a `config.json` (either spelling: that of transformers 5 or the older one).
     ///
     /// # Errors
-    /// When it is not a configuration of a supported family or its sizes make no sense.
+    /// When it is not a configuration of a supported family or its sizes are invalid.
     pub fn from_config_json(json: &[u8]) -> Result<Self, ConfigError> {
         let hf = HfConfig::parse(json)?;
         let model_type = hf.model_type();
@@ -222,7 +221,7 @@ impl Architecture {
     /// Reads the metadata of a GGUF file; a few sizes are those of its tensors.
     ///
     /// # Errors
-    /// When it is not a model of a supported family or its sizes make no sense.
+    /// When it is not a model of a supported family or its sizes are invalid.
     pub fn from_gguf(metadata: &GgufMetadata, tensors: &dyn TensorSource) -> Result<Self, ConfigError> {
         let gguf = GgufConfig::new(metadata, tensors)?;
         let architecture = gguf.architecture();
@@ -240,8 +239,8 @@ impl Architecture {
     }
 }
 
-/// Makes a decoder see all tokens where its file says that it is not causal, as that of an embedding model
-/// does. Windows of such layers are not known to be meant in either direction.
+/// Makes a decoder attend in both directions if its file says that it is not causal, as an embedding model's
+/// does. Windows of such layers are not known to apply in either direction.
 fn direction(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     if hf.flag("is_causal")?.unwrap_or(true) || config.is_bidirectional() {
         return Ok(());
@@ -285,7 +284,7 @@ fn check_factors(
     Ok(())
 }
 
-/// Names of a model's layers in transformers, whatever file the model came from.
+/// Names of a model's layers in transformers, for any kind of file.
 pub fn hf_layer_names(config: &DecoderConfig) -> &'static LayerNames {
     let family = FAMILIES.iter().find(|family| family.model_type == config.family);
     &family.map_or(&names::HF, |family| family.hf_names).layer
@@ -299,7 +298,7 @@ pub fn supported() -> impl Iterator<Item = &'static str> {
 /// Reason why a configuration was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// A family that Throng does not know.
+    /// A family that Throng does not support.
     #[error("not supported yet: {model_type} (supported: {supported})")]
     NotSupported {
         /// The architecture that the file names.
@@ -307,29 +306,29 @@ pub enum ConfigError {
         /// Families that can be loaded.
         supported: String,
     },
-    /// The family is known, but not with this.
+    /// The family is supported, but not with this value.
     #[error("not supported yet: {key} = {found} (supported: {expected})")]
     Variant {
-        /// The key.
+        /// Name of the key.
         key: String,
         /// Value of the key.
         found: String,
         /// Families that can be loaded.
         expected: &'static str,
     },
-    /// The family is known, but the effect of this key is not.
+    /// The family is supported, but the effect of this key is unknown.
     #[error(
         "not supported yet: {key} = {found} (the configuration of {model_type} has a key whose meaning is not known)"
     )]
     Unknown {
-        /// The family.
+        /// Name of the family.
         model_type: String,
-        /// The key.
+        /// Name of the key.
         key: String,
         /// Value of the key.
         found: String,
     },
-    /// A family that Throng does not know, which is not Llama under another name.
+    /// A family that Throng does not support, which is not Llama under another name.
     #[error("not supported yet: {model_type}, whose name is not known and which is not like Llama: {reason}")]
     Unnamed {
         /// The architecture that the file names.
@@ -337,10 +336,10 @@ pub enum ConfigError {
         /// Setting that is not understood.
         reason: Box<ConfigError>,
     },
-    /// No operation that is known reads this tensor.
+    /// No known operation reads this tensor.
     #[error("the tensor {0} is not understood")]
     UnknownTensor(String),
-    /// The weights are in a quantized format that safetensors files do not say themselves.
+    /// The weights are in a quantized format that safetensors files do not declare.
     #[error(
         "the model is quantized to {found}, which is not supported yet: take a folder with its F32, F16 or BF16 weights, or \
          a GGUF file of it"
@@ -352,13 +351,13 @@ pub enum ConfigError {
     /// The file is not a JSON object.
     #[error("config.json is not a JSON object: {0}")]
     Json(String),
-    /// A key that must be there is not.
+    /// A required key is missing.
     #[error("the configuration lacks {0}")]
     Missing(String),
     /// A value of the wrong type or out of range.
     #[error("the configuration has {key} = {found}, expected {expected}")]
     Invalid {
-        /// The key.
+        /// Name of the key.
         key: String,
         /// Value of the key.
         found: String,
@@ -373,7 +372,7 @@ impl ConfigError {
         Self::NotSupported { model_type: shorten(model_type), supported }
     }
 
-    /// Makes the error that of a family without a name, with the `model_type`.
+    /// Changes the error to that of a family without a name, with the `model_type`.
     pub fn of_unnamed(self, model_type: &str) -> Self {
         Self::Unnamed { model_type: shorten(model_type), reason: Box::new(self) }
     }
@@ -383,7 +382,7 @@ impl ConfigError {
     }
 }
 
-/// A value as an error shows it: a file may hold megabytes.
+/// A value, shortened for an error: a file may hold megabytes.
 fn shorten(text: &str) -> String {
     const SHOWN_CHARS: usize = 80;
     match text.char_indices().nth(SHOWN_CHARS) {

@@ -41,7 +41,7 @@ static NAMES: TensorNames = TensorNames {
     })
 };
 
-/// The row of the table of positions that the first token reads: those before it are of padding.
+/// Row of the table of positions for the first token: earlier rows are for padding.
 const FIRST_ROW: usize = 2;
 
 /// Buckets of distances.

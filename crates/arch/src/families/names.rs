@@ -1,4 +1,4 @@
-//! What files call their tensors. `{}` in an expert's name stands for its index. Does not know shapes.
+//! Names of tensors in files. `{}` in an expert's name is replaced by its index. Does not know shapes.
 
 /// Names of a model's tensors in one kind of file.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub struct TensorNames {
     pub layer: LayerNames,
 }
 
-/// Names of a layer's tensors in one kind of file; an empty name is one that the kind never has. Weights and
-/// biases of projections are the name with `.weight` and `.bias`.
+/// Names of a layer's tensors in one kind of file; an empty name means that the kind does not have the
+/// tensor. Weights and biases of projections are the name with `.weight` and `.bias`.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are the tensors")]
 pub struct LayerNames {
@@ -41,8 +41,8 @@ pub struct LayerNames {
     /// Projections of embeddings of distances.
     pub relative_query: &'static str,
     pub relative_key: &'static str,
-    /// Latent attention: of the vector that queries are made of, of the latent vector, and what is made of
-    /// them.
+    /// Latent attention: norm of the compressed queries, norm of the latent vector, and the projections from
+    /// both.
     pub query_compression: &'static str,
     pub query_compression_norm: &'static str,
     pub query_expansion: &'static str,
@@ -53,7 +53,7 @@ pub struct LayerNames {
     /// Expansion of keys with rows and columns exchanged, and that of values, `[heads, out, in]`.
     pub key_expansion: &'static str,
     pub value_expansion: &'static str,
-    /// The choice of the positions that latent attention sees.
+    /// Tensors of the indexer, which chooses the positions that latent attention reads.
     pub index_query: &'static str,
     pub index_key: &'static str,
     pub index_key_norm: &'static str,
@@ -111,7 +111,7 @@ pub struct LayerNames {
 pub struct ExpertsLayout {
     /// `[experts, in, out]` instead of `[experts, out, in]`.
     pub is_transposed: bool,
-    /// Rows of gate and up alternate, instead of those of up following those of gate.
+    /// Whether rows of gate and up alternate; otherwise those of gate precede those of up.
     pub is_interleaved: bool,
 }
 
@@ -129,7 +129,7 @@ pub struct RecurrentNames {
     pub delta_gate: &'static str,
     pub delta_strength: &'static str,
     pub delta_time: &'static str,
-    /// Queries, keys, values and gates, those of one head of keys after those of the other.
+    /// Queries, keys, values and gates, grouped by head of keys.
     pub delta_by_head: &'static str,
     /// Strengths and times in the same order.
     pub gates_by_head: &'static str,

@@ -22,7 +22,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     hf.llama("olmo2").map(finish)
 }
 
-/// A file with a window is one of OLMo 3, which has no name of its own there.
+/// A GGUF file with a window is one of OLMo 3, which has no architecture name of its own in GGUF.
 pub(super) fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     let Some(window) = gguf.size("attention.sliding_window")?.filter(|window| *window > 0) else {
         return gguf.llama("olmo2").map(finish);
@@ -39,7 +39,7 @@ pub(super) fn finish(config: DecoderConfig) -> DecoderConfig {
     DecoderConfig { norms: NormPlacement::Post, ..config }
 }
 
-/// One layer of OLMo 3 in this many sees all positions, unless the file says otherwise.
+/// Interval of the layers of OLMo 3 that attend to all positions, unless the file says otherwise.
 const FULL_INTERVAL: usize = 4;
 
 /// Whether a layer of OLMo 3 has a window.

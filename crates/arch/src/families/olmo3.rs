@@ -1,5 +1,5 @@
 //! OLMo 3 (arXiv:2512.13961): OLMo 2 with windows on three layers of four, whose rotary embedding is not
-//! scaled. Its GGUF files say they are OLMo 2.
+//! scaled. In GGUF files its architecture is that of OLMo 2.
 
 use super::names::GGUF;
 use super::{ConfigError, Family, HfConfig, olmo2};

@@ -17,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_names: &GGUF,
 };
 
-/// Jitter of the router where the file does not say it; GGUF files never do.
+/// Jitter of the router if the file has none; GGUF files never have it.
 const JITTER: f64 = 0.01;
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

@@ -132,7 +132,7 @@ fn mix(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The converter adds 1 to the gains, and for Qwen 3.5 it puts the heads of values in another order.
+/// The converter adds 1 to the gains, and for Qwen 3.5 it changes the order of the heads of values.
 fn from_gguf(
     gguf: &GgufConfig<'_>,
     family: &'static str,

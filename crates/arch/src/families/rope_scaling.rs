@@ -1,5 +1,5 @@
-//! Frequencies of rotary embeddings and how they are scaled to longer contexts. Does not know where the
-//! numbers are written.
+//! Frequencies of rotary embeddings and their scaling to longer contexts. Does not know where the numbers are
+//! written.
 
 use std::f64::consts::PI;
 
@@ -8,7 +8,7 @@ use crate::config::{RopeTable, ShortRope};
 /// Scaling of a base's frequencies.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
     /// All divided by a factor (arXiv:2306.15595).
     Linear { factor: f64 },
@@ -18,7 +18,8 @@ pub(super) enum RopeScaling {
     Yarn { factor: f64, original_tokens: f64, beta_fast: f64, beta_slow: f64, truncate: bool, amplitude: f64 },
     /// Each frequency divided by its own factor (GGUF's `rope_freqs`).
     Factors(Factors),
-    /// Only a share of the angles, the fastest, divided by a factor; the others are zero (Gemma 4).
+    /// Only a share of the angles, the fastest, is used and divided by a factor; the others are zero (Gemma
+    /// 4).
     Proportional { share: f64, factor: f64 },
     /// NTK-aware scaling by a fixed factor: the base is multiplied with it, and all frequencies are divided
     /// by `factor^(2 / n)` of `n` rotated elements (GTE; `ntk_scaling_rope.py` of vLLM).
@@ -54,8 +55,8 @@ impl Factors {
 }
 
 impl RopeScaling {
-    /// The table for heads whose first `n_rotated` elements are rotated, with frequencies
-    /// `theta^(-2i / n_rotated)`. `None` when there are not as many factors as frequencies.
+    /// The table for heads whose first `n_rotated` elements are rotated, with frequencies `theta^(-2i /
+    /// n_rotated)`. `None` if the numbers of factors and frequencies differ.
     pub(super) fn table(&self, theta: f64, n_rotated: usize) -> Option<RopeTable> {
         let n = n_rotated as f64;
         let theta = match self {

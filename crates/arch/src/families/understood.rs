@@ -1,7 +1,7 @@
-//! Verdicts on the keys of a `config.json` that nothing has read. One that transformers reads for this
-//! family, or that changes what is computed wherever it stands (causality, caps, scales, multipliers, rotary
-//! embeddings, windows), refuses the file, unless its value is the default or repeats that of another key.
-//! Any other is passed over, and named. Does not know what the read ones mean.
+//! Verdicts on the unread keys of a `config.json`. A key that transformers reads for this family, or that
+//! changes results in any family (causality, caps, scales, multipliers, rotary embeddings, windows), refuses
+//! the file, unless its value is the default or repeats that of another key. Any other key is ignored, and
+//! named. Does not know the meaning of the read ones.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::read_keys::ReadKeys;
 
-/// Keys that text generation does not depend on: tokens of other files, training, precision of the
-/// checkpoint, tensors whose presence says the same, how transformers splits layers among devices, and the
+/// Keys that do not affect text generation: tokens of other files, training, precision of the checkpoint,
+/// tensors whose presence has the same meaning, the division of layers among devices in transformers, and the
 /// parts of multimodal models that are not text. `temperature` is a default of sampling, which older versions
 /// of transformers wrote here too.
 const WITHOUT_EFFECT: [&str; 64] = [
@@ -80,7 +80,7 @@ const WITHOUT_EFFECT: [&str; 64] = [
     "vision_feature_layer",
 ];
 
-/// The keys of rotary embeddings that are read wherever they stand.
+/// The keys of rotary embeddings that are read at any depth.
 const OF_ROPE: [&str; 20] = [
     "attention_factor",
     "beta_fast",
@@ -104,7 +104,7 @@ const OF_ROPE: [&str; 20] = [
     "type",
 ];
 
-/// Parts of keys that matter wherever they stand.
+/// Parts of keys that matter at any depth.
 const MATTERS_EVERYWHERE: [&str; 18] = [
     "alibi",
     "attention_chunk",
@@ -127,21 +127,20 @@ const MATTERS_EVERYWHERE: [&str; 18] = [
 ];
 /// Beginnings of keys about images and sounds.
 const NOT_TEXT: [&str; 7] = ["vision_", "image_", "audio_", "video_", "mm_", "projector_", "patch_"];
-/// Beginnings of keys that are never asked about: what tools note for themselves, and layers that predict
-/// further tokens.
+/// Beginnings of keys that are always ignored: notes of tools, and layers that predict further tokens.
 const NOTES: [&str; 3] = ["_", "unsloth_", "mtp_"];
 
-/// Verdicts on the keys that nothing has read.
+/// Verdicts on the unread keys.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Unread {
     /// First key that could change the computation, with its value.
     pub(super) refused: Option<(String, Value)>,
-    /// Keys that could not change it, as far as is known.
+    /// Keys that do not change results, as far as is known.
     pub(super) passed_over: Vec<String>,
 }
 
-/// Judges the keys that are not among `read`, by what transformers reads of the family. Without that list,
-/// every key could change what is computed. Keys within the parameters of rotary embeddings are named with
+/// Judges the keys that are not among `read` by the keys that transformers reads of the family. Without that
+/// list, every key could change results. Keys within the parameters of rotary embeddings are named with
 /// those.
 pub(super) fn judge(map: &Map<String, Value>, read: &BTreeSet<String>, list: Option<&ReadKeys>) -> Unread {
     let mut unread = Unread::default();
@@ -182,15 +181,16 @@ fn matters_everywhere(key: &str) -> bool {
         && !NOT_TEXT.iter().any(|start| key.starts_with(start))
 }
 
-/// Whether a factor leaves what it is multiplied with as it is. That of attention stands in the place of a
-/// root, so that one is no default.
+/// Whether a factor leaves the multiplied values unchanged. Attention's factor replaces a root, so 1 is not
+/// its neutral value.
 fn is_factor_of_one(key: &str, value: &Value) -> bool {
     (key.contains("multiplier") || key.contains("scal"))
         && !key.contains("att")
         && value.as_f64() == Some(1.0)
 }
 
-/// Whether a key that has been read says the same under a name that has this one in it, or is in it.
+/// Whether a key that has been read has the same value under a name that contains this one or is contained in
+/// it.
 fn repeats_another(map: &Map<String, Value>, read: &BTreeSet<String>, key: &str, value: &Value) -> bool {
     let is_like = |other: &str| key.contains(other) || other.contains(key);
     read.iter().any(|other| is_like(other) && map.get(other).is_some_and(|found| is_same(found, value)))
@@ -227,7 +227,7 @@ fn is_beside_text(key: &str) -> bool {
     is_token || key.starts_with("projector_") || key == "out_hidden_size"
 }
 
-/// A value that says that there is nothing.
+/// A value that means "none".
 fn is_neutral(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

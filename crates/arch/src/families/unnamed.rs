@@ -1,6 +1,6 @@
-//! A decoder whose `model_type` has no file here: Llama with what its tensors and its configuration say
-//! beyond that, and nothing else. What they do not say (gains stored as gain − 1, heads rotated in pairs) is
-//! taken as in Llama.
+//! A decoder whose `model_type` has no file here: Llama with the variations that its tensors and its
+//! configuration show, and nothing else. Settings that these do not show (gains stored as gain − 1, heads
+//! rotated in pairs) are assumed to be Llama's.
 
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ pub(super) fn architecture(hf: &HfConfig, tensors: &dyn TensorSource) -> Result<
     Ok(Architecture { config, names: &NAMES, unread_keys: Vec::new() })
 }
 
-/// Refuses a file that leaves out a setting that differs between families.
+/// Refuses a file that lacks a setting which differs between families.
 fn check_said(hf: &HfConfig) -> Result<(), ConfigError> {
     let missing = |key: &str| Err(ConfigError::Missing(key.to_owned()));
     if let Some(key) = ["rms_norm_eps", "hidden_act"].into_iter().find(|key| hf.get(key).is_none()) {
@@ -75,7 +75,7 @@ fn check_said(hf: &HfConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The windows that `layer_types` names. Without it, `sliding_window` is understood only where it is off.
+/// The windows that `layer_types` names. Without it, `sliding_window` is accepted only if it is off.
 fn windows(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     let is_off = hf.flag("use_sliding_window")? == Some(false);
     match hf.get("layer_types").and_then(Value::as_array) {

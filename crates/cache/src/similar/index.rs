@@ -4,12 +4,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Maximum number of questions that are compared with a new one: each comparison is a product of two
-/// vectors, and all are made under a lock.
+/// Maximum number of questions that are compared with a new one: each comparison is a product of two vectors,
+/// and all are computed under a lock.
 const MAX_COMPARED: usize = 1024;
 
-/// Questions by frame, which is the request around the question. Only questions in one frame can mean the
-/// same; the oldest are dropped first. `K` is the type of keys of frames and answers.
+/// Questions by frame, which is the request without the question. Only questions in the same frame can match;
+/// the oldest are dropped first. `K` is the type of keys of frames and answers.
 #[derive(Debug)]
 pub(super) struct Index<K> {
     max_entries: usize,
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(unit(vec![f32::NAN]), None);
     }
 
-    /// Against a plain list.
+    /// Compares the removal of the oldest questions with a plain list.
     #[test]
     fn the_oldest_questions_go_first() {
         let seed = fastrand::u64(..);

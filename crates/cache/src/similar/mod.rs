@@ -1,5 +1,5 @@
-//! Answers to questions that mean the same as an earlier one, by the embeddings of both. Both questions
-//! have the same tenant and the same request but for the user's last text; the answers are those of the
+//! Answers to questions with the same meaning as an earlier one, by the embeddings of both. Both questions
+//! have the same tenant and the same request except for the user's last text; the answers are those of the
 //! response cache. Does not make embeddings.
 
 mod index;
@@ -21,7 +21,7 @@ use crate::config::{SemanticCacheConfig, SemanticMode};
 /// Outcome of the search for a similar question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookUp {
-    /// A similar question was found, and its answer given.
+    /// A similar question was found, and its answer was returned.
     Hit,
     /// A similar question was found, and only counted.
     Reported,
@@ -32,7 +32,7 @@ pub enum LookUp {
 }
 
 impl LookUp {
-    /// All outcomes.
+    /// All outcomes of a look-up.
     pub const ALL: [Self; 4] = [Self::Hit, Self::Reported, Self::Miss, Self::Failed];
 
     /// Name in the metrics.
@@ -55,7 +55,7 @@ pub struct SemanticStats {
     pub n_questions: usize,
 }
 
-/// A question, with the data by which similar ones are found.
+/// A question, with the data for finding similar ones.
 pub struct Question {
     /// Id of the request.
     pub request_id: String,
@@ -97,13 +97,13 @@ impl SemanticCache {
         Self { config, index, counts: Default::default() }
     }
 
-    /// Configuration.
+    /// Settings of the cache.
     pub fn config(&self) -> &SemanticCacheConfig {
         &self.config
     }
 
-    /// The answer to a similar question of the same `frame`, if there is one, it `is_kept` and may be
-    /// given. The question is added with its own `answer` for later ones.
+    /// The answer to a similar question of the same `frame`, if one `is_kept` and may be returned. The
+    /// question is added with its own `answer` for later ones.
     pub(crate) async fn similar(
         &self,
         question: Question,

@@ -1,5 +1,5 @@
-//! The cache under random requests of several tenants and random readers: what each one reads is the answer
-//! to its own request.
+//! The cache under random requests of several tenants and random readers: each reader gets the answer to its
+//! own request.
 
 mod disk;
 
@@ -21,7 +21,7 @@ use throng_fleet::replica::{Continuations, ReplicaErrorKind, RequestedAdapter, T
 
 use super::*;
 
-/// A generation that tells these events, and is not ready at random.
+/// A generation that returns these events, and is not ready at random.
 #[derive(Debug)]
 struct Script {
     events: VecDeque<ReplicaEvent>,
@@ -30,7 +30,7 @@ struct Script {
 }
 
 impl Script {
-    /// The same, which fails after so many events.
+    /// Makes the script fail after this number of events.
     fn failing(mut self, n_events: usize) -> Self {
         self.events.truncate(n_events);
         let error = ReplicaError { kind: ReplicaErrorKind::Failed, retryable: false, message: String::new() };
@@ -91,7 +91,7 @@ fn starting(script: Script) -> Starting {
     std::future::ready(Ok(Box::new(script) as Box<dyn Generation>)).boxed()
 }
 
-/// Polls until something comes.
+/// Polls until an event arrives.
 fn next(generation: &mut (impl Stream<Item = ReplicaEvent> + Unpin)) -> Option<ReplicaEvent> {
     let mut cx = Context::from_waker(Waker::noop());
     loop {
@@ -105,7 +105,7 @@ fn kept(cache: &ResponseCache) -> &Arc<Kept> {
     cache.0.as_ref().expect("a cache")
 }
 
-/// A generation for a request as [`ResponseCache::generate`] gives it.
+/// Answer of a generation for a request, as by [`ResponseCache::generate`].
 fn answer(
     cache: &ResponseCache,
     key: &InFlightKey,
@@ -134,13 +134,15 @@ fn random_media(rng: &mut Rng) -> PromptMedia {
     PromptMedia { spans: vec![PromptSpan { start, len: 1, digest, kind }], positions, contents: vec![] }
 }
 
-/// A request with few values for each field, so that equal ones are frequent, and all that may decide about
-/// its answer.
+/// A request with few values for each field, so that equal ones are frequent, and with all inputs of its
+/// answer.
 fn random_request(rng: &mut Rng) -> (ReplicaRequest, DetokenizeOptions, String) {
     let mut sampling = SamplingParams { seed: 7, ..SamplingParams::default() };
     let mut request = ReplicaRequest {
         tenant: TenantId(Arc::from(["", "a", "b", "ab"][rng.usize(..4)])),
         cache_salt: None,
+        session: None,
+        cache_marks: Vec::new(),
         priority: Priority(rng.i32(..2)),
         prompt: Arc::from([1, 2, 3]),
         media: None,
@@ -148,6 +150,7 @@ fn random_request(rng: &mut Rng) -> (ReplicaRequest, DetokenizeOptions, String) 
         constraint: None,
         adapter: None,
         continuations: Continuations::New { n: 1 },
+        holder: None,
     };
     let mut text = DetokenizeOptions::default();
     for _ in 0..rng.usize(..3) {
@@ -289,8 +292,8 @@ impl Read {
     }
 }
 
-/// Readers come, read at their own pace, leave, and need no more of a continuation, at random. Who stays
-/// reads everything.
+/// Readers join, read at their own pace, leave, and need no more of a continuation, at random. Readers that
+/// stay read everything.
 #[test]
 fn readers_of_one_generation_do_not_disturb_each_other() {
     for seed in 0..2_000 {

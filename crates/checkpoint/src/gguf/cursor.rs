@@ -1,4 +1,4 @@
-//! Reads little-endian numbers and strings from a slice and never past its end. Does not know what they mean.
+//! Reads little-endian numbers and strings from a slice and never past its end. Does not know their meaning.
 
 use super::error::GgufError;
 
@@ -9,7 +9,7 @@ pub(super) struct Cursor<'a> {
     n_read: usize,
 }
 
-/// A fault at the cursor; the caller knows what it was reading.
+/// A fault at the cursor, without the name of the value that was being read.
 #[derive(Debug)]
 pub(super) enum ReadFault {
     Truncated { needed: u64, remaining: u64 },
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         self.n_read
     }
 
-    /// Bytes left.
+    /// Number of bytes that are left.
     pub(super) fn remaining(&self) -> usize {
         self.rest.len()
     }

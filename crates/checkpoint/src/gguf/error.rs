@@ -1,5 +1,4 @@
-//! What can be wrong with a GGUF file: every error names the tensor or key, what was expected and what was
-//! found.
+//! Errors of GGUF files: every error names the tensor or key, the expected and the found value.
 
 use std::path::PathBuf;
 
@@ -84,7 +83,7 @@ impl GgufError {
     }
 }
 
-/// A name as an error shows it: a file may declare names of megabytes.
+/// A name, shortened for an error: a file may declare names of megabytes.
 pub(super) fn shorten(name: &str) -> String {
     const SHOWN_CHARS: usize = 100;
     match name.char_indices().nth(SHOWN_CHARS) {

@@ -14,7 +14,7 @@ const MAX_TENSORS: u64 = 1 << 17;
 const MAX_DIMENSIONS: usize = 4;
 const DEFAULT_ALIGNMENT: u64 = 32;
 /// Fewest bytes of a key with its value (empty key, type, one byte) and of a tensor's entry (empty name, one
-/// dimension): what the declared counts are checked against before anything is allocated for them.
+/// dimension): bounds the declared counts before anything is allocated for them.
 const MIN_KEY_BYTES: u64 = 8 + 4 + 1;
 const MIN_TENSOR_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 
@@ -23,7 +23,7 @@ const MIN_TENSOR_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 pub struct GgufHeader {
     /// Version of the format, 2 or 3.
     pub version: u32,
-    /// The metadata.
+    /// The metadata of the file, by key.
     pub metadata: GgufMetadata,
     /// The tensors, in the file's order.
     pub tensors: Vec<GgufTensor>,

@@ -1,5 +1,5 @@
-//! GGUF files, versions 2 and 3, whole or split: an own zero-copy reader. Everything a file says is checked
-//! against its length before it is used. Does not know what tensors and keys mean.
+//! GGUF files, versions 2 and 3, whole or split: an own zero-copy reader. Every offset and size is checked
+//! against the file's length before it is used. Does not know the meaning of tensors and keys.
 
 mod cursor;
 mod error;
@@ -55,7 +55,7 @@ impl Gguf {
     }
 
     /// Reads a whole model from memory; for tests and fuzzing, since it copies `bytes`. A part of a split
-    /// model is read as it stands, without the others.
+    /// model is read alone.
     ///
     /// # Errors
     /// When `bytes` are not a consistent GGUF file.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::error::GgufError;
 use super::{GgufFile, GgufHeader};
 
-/// The paths of all parts, in order, when `header` (of the file at `path`) says that there are several.
+/// Paths of all parts, in order, if `header` (of the file at `path`) names several parts.
 pub(super) fn other_parts(path: &Path, header: &GgufHeader) -> Result<Option<Vec<PathBuf>>, GgufError> {
     let n_files = header.metadata.u64("split.count")?.unwrap_or(1);
     if n_files <= 1 {

@@ -1,4 +1,4 @@
-//! GGUF metadata in memory: a typed map in the file's order. Does not know what the keys mean.
+//! GGUF metadata in memory: a typed map in the file's order. Does not know the meaning of keys.
 
 use super::error::{GgufError, shorten};
 
@@ -70,7 +70,7 @@ impl GgufStrings {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -108,7 +108,7 @@ impl GgufArray {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -162,7 +162,7 @@ impl GgufValue {
         }
     }
 
-    /// The value as a floating-point number, when it has such a type.
+    /// The value as a floating-point number, if it has such a type.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             Self::F32(v) => Some(v.into()),
@@ -195,7 +195,7 @@ impl GgufValue {
         }
     }
 
-    /// The type and, where it is short, the value: what an error shows.
+    /// The type and, if it is short, the value, for error messages.
     fn describe(&self) -> String {
         match self {
             Self::Array(array) => format!("an array of {} {}", array.len(), array.type_name()),
@@ -239,50 +239,50 @@ impl GgufMetadata {
         self.entries.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// A non-negative integer of any width, if the key is there.
+    /// The non-negative integer under `key`, of any width; `None` if absent.
     ///
     /// # Errors
-    /// [`GgufError::WrongType`] when the key holds something else.
+    /// [`GgufError::WrongType`] when the key has a value of another type.
     pub fn u64(&self, key: &str) -> Result<Option<u64>, GgufError> {
         self.typed(key, "a non-negative integer", GgufValue::as_u64)
     }
 
-    /// A floating-point number, if the key is there.
+    /// The floating-point number under `key`; `None` if absent.
     ///
     /// # Errors
-    /// [`GgufError::WrongType`] when the key holds something else.
+    /// [`GgufError::WrongType`] when the key has a value of another type.
     pub fn f64(&self, key: &str) -> Result<Option<f64>, GgufError> {
         self.typed(key, "a floating-point number", GgufValue::as_f64)
     }
 
-    /// A boolean, if the key is there.
+    /// The boolean under `key`; `None` if absent.
     ///
     /// # Errors
-    /// [`GgufError::WrongType`] when the key holds something else.
+    /// [`GgufError::WrongType`] when the key has a value of another type.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, GgufError> {
         self.typed(key, "a boolean", GgufValue::as_bool)
     }
 
-    /// A string, if the key is there.
+    /// The string under `key`; `None` if absent.
     ///
     /// # Errors
-    /// [`GgufError::WrongType`] when the key holds something else.
+    /// [`GgufError::WrongType`] when the key has a value of another type.
     pub fn str(&self, key: &str) -> Result<Option<&str>, GgufError> {
         self.typed(key, "a string", GgufValue::as_str)
     }
 
-    /// An array, if the key is there.
+    /// The array under `key`; `None` if absent.
     ///
     /// # Errors
-    /// [`GgufError::WrongType`] when the key holds something else.
+    /// [`GgufError::WrongType`] when the key has a value of another type.
     pub fn array(&self, key: &str) -> Result<Option<&GgufArray>, GgufError> {
         self.typed(key, "an array", GgufValue::as_array)
     }
 
-    /// An array of strings, if the key is there.
+    /// The array of strings under `key`; `None` if absent.
     ///
     /// # Errors
-    /// [`GgufError::WrongType`] when the key holds something else.
+    /// [`GgufError::WrongType`] when the key has a value of another type.
     pub fn strings(&self, key: &str) -> Result<Option<&GgufStrings>, GgufError> {
         self.typed(key, "an array of strings", |value| match value {
             GgufValue::Array(GgufArray::Strings(strings)) => Some(strings),

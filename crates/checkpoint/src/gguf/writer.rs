@@ -1,4 +1,4 @@
-//! Writes GGUF files: the small ones of tests, and bad ones too, since it checks nothing.
+//! Writes small GGUF files for tests, invalid ones too, since it does not check them.
 
 use throng_kernels::quant::Format;
 
@@ -42,12 +42,12 @@ pub fn write(version: u32, metadata: &[(&str, GgufValue)], tensors: &[TensorToWr
     file
 }
 
-/// ggml's number of `format`.
+/// Number of `format` in ggml.
 pub fn type_id(format: Format) -> u32 {
     format.ggml_number().expect("a format of GGUF files")
 }
 
-/// Writes a header piece by piece; each piece may say anything.
+/// Writes a header piece by piece; pieces may be invalid.
 #[derive(Debug)]
 pub struct HeaderWriter {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Rows whose elements are codes of short floats with scales, and the format that holds exactly their
+//! Rows whose elements are codes of short floats with scales, and the format that represents exactly their
 //! numbers: a format of such codes, else BF16, else F32. Does not know where codes and scales are stored.
 
 use std::borrow::Cow;
@@ -8,8 +8,8 @@ use throng_kernels::quant::{Format, e4m3_number};
 use super::codes::{E2M1_BITS, e2m1, e8m0};
 use crate::nvfp4;
 
-/// Rows of so many columns: their indices, their codes, row after row and the first column in the lowest
-/// bits, and the scale of each row and column.
+/// Rows of `cols` columns: their indices, their codes, row after row and the first column in the lowest bits,
+/// and the scale of each row and column.
 pub(super) struct CodedRows<'a, R, S> {
     pub(super) rows: R,
     pub(super) cols: usize,
@@ -18,7 +18,7 @@ pub(super) struct CodedRows<'a, R, S> {
 }
 
 impl<R: Iterator<Item = usize> + Clone, S> CodedRows<'_, R, S> {
-    /// The row and the first column of each group of so many columns, row after row.
+    /// The row and the first column of each group of `n` columns, row after row.
     fn groups(&self, n: usize) -> impl Iterator<Item = (usize, usize)> {
         let cols = self.cols;
         self.rows.clone().flat_map(move |row| (0..cols).step_by(n.max(1)).map(move |col| (row, col)))
@@ -36,8 +36,7 @@ impl<R: Iterator<Item = usize> + Clone, S: Fn(usize, usize) -> f32> CodedRows<'_
         shortest(self.groups(1).zip(&*self.codes).map(number))
     }
 
-    /// The format that holds the codes and scales as they are; `None` where its numbers would not be exactly
-    /// these.
+    /// The format that holds the codes and scales unchanged; `None` if its numbers would differ.
     fn e4m3_format(&self, wide: usize) -> Option<Format> {
         let all = |is: fn(f32) -> bool| self.groups(wide).all(|(row, col)| is((self.scale)(row, col)));
         // The formats have no NaN.
@@ -108,7 +107,7 @@ fn is_ordinary(scale: f32) -> bool {
     scale == 0.0 || (2.0_f32.powi(-110)..=2.0_f32.powi(110)).contains(&scale.abs())
 }
 
-/// The numbers as BF16 if that has all of them, else as F32.
+/// The numbers as BF16 if that represents all of them exactly, else as F32.
 fn shortest(numbers: impl Iterator<Item = f32>) -> (Format, Vec<u8>) {
     let numbers: Vec<f32> = numbers.collect();
     if numbers.iter().all(|x| x.to_bits() & 0xffff == 0) {

@@ -1,8 +1,8 @@
 //! The numbers of codes of E2M1 and E8M0 (OCP Microscaling Formats 1.0). Does not know scales.
 
-/// Columns of MXFP8 and MXFP4 that share a scale.
+/// Number of columns of MXFP8 and MXFP4 that share a scale.
 pub(super) const MX_GROUP: usize = 32;
-/// Bits of a code of E2M1.
+/// Number of bits of a code of E2M1.
 pub(super) const E2M1_BITS: usize = 4;
 
 /// E2M1 by the lowest bits of a byte: a sign, two bits of exponent, one of mantissa.
@@ -12,7 +12,7 @@ pub(super) fn e2m1(code: u8) -> f32 {
     if code & 8 == 0 { size } else { -size }
 }
 
-/// E8M0: a power of two.
+/// The number of a code of E8M0: a power of two.
 pub(super) fn e8m0(code: u8) -> f32 {
     match code {
         0 => 2.0_f32.powi(-127),

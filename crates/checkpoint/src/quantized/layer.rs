@@ -10,11 +10,11 @@ use crate::safetensors::{RawTensor, SafetensorsFolder};
 /// The tensors of one linear layer.
 pub(super) struct Layer<'a> {
     pub(super) folder: &'a SafetensorsFolder,
-    /// Its name without an ending.
+    /// Name of the layer, without an ending.
     pub(super) name: &'a str,
     /// Rows and columns of its weight.
     pub(super) shape: [usize; 2],
-    /// Whether types and shapes are all that is asked for.
+    /// Whether only types and shapes are checked.
     pub(super) only_checks: bool,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Layer<'a> {
         Ok(tensor.data.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
     }
 
-    /// Placeholder for numbers that were not asked for.
+    /// Placeholder for numbers that are not needed.
     pub(super) fn checked(&self) -> Option<(Format, Vec<u8>)> {
         self.only_checks.then_some((Format::F32, Vec::new()))
     }

@@ -23,7 +23,7 @@ pub use layouts::Layout;
 pub use scheme::{Scheme, SchemeError};
 pub use stacked::ExpertRows;
 
-/// A folder of such a checkpoint. What is stored in floats is read as it is.
+/// A folder with a quantized checkpoint. Layers stored in floats are read as they are.
 #[derive(Debug)]
 pub struct QuantizedFolder {
     folder: SafetensorsFolder,
@@ -37,7 +37,7 @@ pub struct DecodedMatrix {
     pub name: String,
     /// Encoding of its elements now.
     pub format: Format,
-    /// All elements.
+    /// Bytes of all elements.
     pub data: Vec<u8>,
     /// Bytes that it takes in the file.
     pub n_stored_bytes: usize,
@@ -48,13 +48,13 @@ pub struct DecodedMatrix {
 pub struct Encoding {
     /// The name of the layout.
     pub name: &'static str,
-    /// The layout.
+    /// The layout of the stored weights.
     pub layout: Layout,
     /// The format in which their numbers are held where it has them exactly; else F32.
     pub held: Format,
     /// Number of elements of the weights.
     pub n_elements: u64,
-    /// Bytes of them in the files, scales included.
+    /// Bytes of these layers in the files, scales included.
     pub n_stored_bytes: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct EncodedWeight {
     pub held: Format,
     /// Number of elements of the weight.
     pub n_elements: u64,
-    /// Bytes of it in the files, scales included.
+    /// Bytes of the format in the files, scales included.
     pub n_stored_bytes: u64,
 }
 
@@ -79,7 +79,7 @@ impl EncodedWeight {
 /// Reason why a layer was not decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// A tensor that belongs to it is not there.
+    /// A tensor of the layer is missing.
     #[error("the model lacks the tensor {0}")]
     Missing(String),
     /// No group of the configuration is about the layer.
@@ -88,20 +88,20 @@ pub enum DecodeError {
     /// The experts of a layout that is read one by one are in one tensor.
     #[error("tensor {0}: experts of this format are not read from one tensor")]
     Stack(String),
-    /// A tensor that belongs to it has another type or shape than the scheme and the layer say.
+    /// A tensor of the layer has another type or shape than the scheme and the layer require.
     #[error("tensor {name}: expected {expected}, found {found}")]
     Tensor {
         /// Name of the tensor.
         name: String,
         /// Expected type and shape.
         expected: String,
-        /// Found type and shape.
+        /// Found type and shape of the tensor.
         found: String,
     },
 }
 
-/// Endings of tensors that belong to a layer's weight, or say how activations, keys and values would be
-/// rounded.
+/// Endings of tensors that belong to a layer's weight, or describe the rounding of activations, keys and
+/// values.
 const PARTS: [&str; 18] = [
     "weight_scale_inv",
     "weight_scale",

@@ -1,7 +1,7 @@
-//! Experts of which one tensor holds all, `[experts, rows, columns]` or with rows and columns exchanged, as
-//! transformers writes them in FP8 (blocks, or a factor for each expert), FBGEMM in FP8 with factors for
-//! rows, and ModelOpt in FP8 and NVFP4. The names of the factors begin with the name of the tensor. Does not
-//! know families.
+//! Experts in one tensor, `[experts, rows, columns]` or with rows and columns exchanged, as transformers
+//! writes them in FP8 (blocks, or a factor for each expert), FBGEMM in FP8 with factors for rows, and
+//! ModelOpt in FP8 and NVFP4. The names of the factors begin with the name of the tensor. Does not know
+//! families.
 
 use std::borrow::Cow;
 
@@ -17,10 +17,10 @@ use crate::safetensors::SafetensorsFolder;
 
 /// Endings of the factors' names.
 pub(super) const FACTORS: [&str; 4] = ["_scale_inv", "_weight_scale", "_weight_scale_2", "_scale"];
-/// Endings of what says how activations would be rounded.
+/// Endings of tensors that describe the rounding of activations.
 const ROUNDING: [&str; 2] = ["_input_scale", "_activation_scale"];
 
-/// Rows of one expert in a tensor that holds all experts: the first, how many, and how far from each other.
+/// Rows of one expert in a tensor with all experts: the first row, the number of rows, and their distance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertRows {
     /// Index of the expert.
@@ -31,11 +31,11 @@ pub struct ExpertRows {
     pub shape: [usize; 2],
     /// Whether the tensor has columns before rows.
     pub is_transposed: bool,
-    /// The first row.
+    /// Index of the first row.
     pub first: usize,
     /// The number of rows.
     pub n: usize,
-    /// The distance of two rows.
+    /// Distance between two rows.
     pub step: usize,
 }
 
@@ -46,13 +46,13 @@ impl ExpertRows {
         if self.is_transposed { [cols, rows] } else { [rows, cols] }
     }
 
-    /// The same dimensions where `n` neighbouring columns share an element.
+    /// The dimensions of a tensor in which `n` neighbouring columns share an element.
     fn stored_by(self, n: usize) -> [usize; 2] {
         let [rows, cols] = self.shape;
         if self.is_transposed { [cols / n, rows] } else { [rows, cols / n] }
     }
 
-    /// The rows.
+    /// Indices of the rows.
     fn indices(self) -> impl Iterator<Item = usize> + Clone {
         (0..self.n).map(move |i| self.first + i * self.step)
     }
@@ -90,13 +90,13 @@ pub(super) struct Stack<'a> {
     pub(super) folder: &'a SafetensorsFolder,
     pub(super) name: &'a str,
     pub(super) rows: ExpertRows,
-    /// Whether types and shapes are all that is asked for.
+    /// Whether only types and shapes are checked.
     pub(super) only_checks: bool,
 }
 
 impl<'a> Stack<'a> {
-    /// The part of a tensor that belongs to the expert: `shape` of it. A tensor without a dimension of
-    /// experts is the same for all.
+    /// The expert's part of a tensor, of this `shape`. A tensor without a dimension of experts is shared by
+    /// all.
     fn own(&self, end: &str, dtypes: &[Dtype], shape: [usize; 2]) -> Result<RawTensor<'a>, DecodeError> {
         let name = format!("{}{end}", self.name);
         let tensor = self.folder.raw(&name).ok_or_else(|| DecodeError::Missing(name.clone()))?;

@@ -1,4 +1,4 @@
-//! What can be wrong with safetensors files and their index.
+//! Errors of safetensors files and their index.
 
 use std::path::PathBuf;
 
@@ -72,7 +72,7 @@ impl SafetensorsError {
     }
 }
 
-/// Other files of a folder without safetensors, and advice about them.
+/// Names the other weight files of a folder without safetensors, with advice.
 fn other_weights(folder: &std::path::Path) -> &'static str {
     let has = |name: &str| folder.join(name).exists();
     if ["pytorch_model.bin", "pytorch_model.bin.index.json"].into_iter().any(has) {

@@ -34,7 +34,7 @@ pub struct SafetensorsEntry {
     pub shape: Vec<usize>,
     /// Encoding of the elements.
     pub dtype: Dtype,
-    /// Its first byte, counted from the beginning of the file.
+    /// Offset of the first byte from the beginning of the file.
     pub start: usize,
     /// Bytes of all elements.
     pub n_bytes: usize,
@@ -126,7 +126,8 @@ pub fn parse_index(json: &[u8]) -> Result<Vec<(String, String)>, SafetensorsErro
     Ok(places)
 }
 
-/// No separator of any system, no drive, nothing hidden: such a name cannot leave the folder it is joined to.
+/// Whether a name has no separator, no drive and no leading dot: such a name cannot leave the folder it is
+/// joined to.
 fn is_plain_file_name(name: &str) -> bool {
     name.ends_with(".safetensors") && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0'])
 }
@@ -160,7 +161,7 @@ impl<'de> Deserialize<'de> for WeightMap {
     }
 }
 
-/// Reads a header without keeping it: not too many tensors, not too many dimensions, no name twice.
+/// Limits of a header, checked before it is kept: number of tensors, number of dimensions, unique names.
 #[derive(Default)]
 struct HeaderBounds {
     /// The tensor with the largest end, and that end.

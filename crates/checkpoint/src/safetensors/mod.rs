@@ -45,7 +45,7 @@ impl SafetensorsFolder {
     /// not F32, F16 or BF16 are read with [`Self::raw`].
     ///
     /// # Errors
-    /// When a file cannot be read, is inconsistent, or lacks a tensor that the index places in it.
+    /// When a file cannot be read, is inconsistent, or lacks a tensor that the index names.
     pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
         let index_path = folder.join(INDEX_FILE);
         if index_path.exists() {
@@ -84,7 +84,7 @@ impl SafetensorsFolder {
         Some(&self.tensors[found])
     }
 
-    /// The tensor of that name with its element type, whatever it is.
+    /// The tensor of that name with its element type, of any type.
     pub fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
         let (file_idx, entry) = self.entry(name)?;
         let data = &self.files[*file_idx][entry.start..entry.start + entry.n_bytes];
@@ -109,7 +109,7 @@ impl SafetensorsFolder {
         Ok(Self::of_one(FileBytes::Owned(bytes.to_vec()), entries))
     }
 
-    /// The names of all tensors, of whatever type, sorted.
+    /// The names of all tensors, of any type, sorted.
     pub fn all_names(&self) -> impl Iterator<Item = &str> {
         self.tensors.iter().map(|(_, entry)| entry.name.as_str())
     }

@@ -9,8 +9,8 @@ use crate::bounds::{self, within};
 /// Adapters over the model.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AdapterArgs {
-    /// An adapter (LoRA, a folder as PEFT saves it) that requests choose by its name: NAME=PATH, or
-    /// {"name":"NAME","path":"PATH"}; may be repeated
+    /// An adapter (LoRA, a folder as PEFT saves it, or a hub id) that requests choose by its name: NAME=PATH,
+    /// or {"name":"NAME","path":"PATH"}; may be repeated
     #[arg(long, num_args = 1.., value_name = "NAME=PATH", value_parser = lora_module)]
     pub lora_modules: Vec<LoraModule>,
     /// Most adapters in memory, 32 when absent; others make room for those that requests name
@@ -34,7 +34,7 @@ pub struct AdapterArgs {
 pub struct LoraModule {
     /// Name of the adapter in requests.
     pub name: String,
-    /// Folder of the adapter's files.
+    /// Folder of the adapter's files, or a hub id.
     pub path: String,
     /// Base model of the adapter: accepted as in vLLM, and ignored, since one model is served.
     #[serde(default)]

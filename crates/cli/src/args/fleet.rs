@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Deserialize;
+use throng_core::fleet::routing::Role;
 use throng_gateway::RoutingPolicy;
 
 use super::values::parse_bytes;
@@ -11,6 +13,42 @@ use super::{
     AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, Profile, ServeArgs, ToolArgs,
 };
 use crate::bounds::{self, within};
+
+/// Exchange of keys and values between the workers of a fleet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExchangeBlocks {
+    /// Where it costs no speed.
+    #[default]
+    Auto,
+    /// Also on a device that could otherwise have two steps in flight.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Part of requests that a worker is meant for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerRole {
+    /// Long prompts, for the answers of other workers.
+    Prefill,
+    /// Answers.
+    Decode,
+    /// Both.
+    #[default]
+    Both,
+}
+
+impl From<WorkerRole> for Role {
+    fn from(role: WorkerRole) -> Self {
+        match role {
+            WorkerRole::Prefill => Self::Prefill,
+            WorkerRole::Decode => Self::Decode,
+            WorkerRole::Both => Self::Both,
+        }
+    }
+}
 
 /// `throng worker`.
 #[derive(Debug, Clone, Args)]
@@ -27,6 +65,15 @@ pub struct WorkerArgs {
     /// The region where this worker is
     #[arg(long, value_name = "NAME", value_parser = bounds::region)]
     pub region: Option<String>,
+    /// Exchange keys and values of prompts with other workers: auto (where it costs no speed), on or off
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub exchange_blocks: Option<ExchangeBlocks>,
+    /// Role of the worker: prefill (long prompts, for the answers of others), decode (answers) or both
+    #[arg(long, value_enum, value_name = "ROLE")]
+    pub role: Option<WorkerRole>,
+    /// The certificates that those of other throngs:// workers must come from (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub peer_ca: Option<PathBuf>,
     /// Names to serve the model under, instead of its own; stands after the model
     #[arg(long, num_args = 1.., value_name = "NAME", value_parser = bounds::model_name)]
     pub served_model_name: Vec<String>,

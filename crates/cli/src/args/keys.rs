@@ -149,7 +149,7 @@ pub struct AuditArgs {
     pub csv: bool,
 }
 
-/// What usage is told apart by.
+/// Dimension by which usage is grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum UsageBy {

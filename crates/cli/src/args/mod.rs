@@ -42,8 +42,8 @@ use values::{model_place, parse_bytes, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use batch::BatchArgs;
-pub use device::{DeviceChoice, DevicesArgs};
-pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
+pub use device::{ComputeArgs, DeviceChoice, DevicesArgs, ExpertsOn, GpuLayersChoice};
+pub use fleet::{ExchangeBlocks, FleetArgs, FleetCommand, GatewayArgs, WorkerArgs, WorkerRole};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};
 pub use keys::{
@@ -231,9 +231,9 @@ pub struct ModelArgs {
     #[arg(long, short_alias = 'c', visible_alias = "context-length", alias = "ctx-size", value_name = "TOKENS",
         value_parser = parse_model_length)]
     pub max_model_len: Option<ModelLength>,
-    /// The device that computes: cpu, vulkan:N, metal, or auto: a GPU where it is measured to be faster
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["reference", "isa"])]
-    pub device: Option<DeviceChoice>,
+    /// Device that computes.
+    #[command(flatten)]
+    pub compute: ComputeArgs,
     /// Worker threads
     #[arg(long, short_alias = 't', value_name = "N", value_parser = within(bounds::THREADS))]
     pub threads: Option<usize>,

@@ -1,5 +1,5 @@
 //! The length of a conversation as an operator sets it, by a number in vLLM's notation or by `auto`. Does not
-//! know what the model and the memory allow.
+//! know the bounds of the model and the memory.
 
 use std::fmt;
 

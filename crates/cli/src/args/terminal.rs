@@ -52,7 +52,9 @@ impl ChatArgs {
             || model.kv_offload_dir.is_some()
             || model.chat_template.is_some()
             || model.draft_model.is_some()
-            || model.device.is_some()
+            || model.compute.device.is_some()
+            || model.compute.gpu_layers.is_some()
+            || model.compute.experts_on.is_some()
             || model.reference
             || model.isa.is_some()
     }

@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(spelled, words(long));
         let spelled =
             spell_out(words("serve -hf org/name:Q4_K_M -ngl 99 -fa on -c 4096 -fa x.gguf --flash-attn"));
-        let long = "serve --hf-repo org/name:Q4_K_M --n-gpu-layers 99 --flash-attn=on -c 4096 --flash-attn x.gguf \
+        let long = "serve --hf-repo org/name:Q4_K_M --gpu-layers 99 --flash-attn=on -c 4096 --flash-attn x.gguf \
                     --flash-attn";
         assert_eq!(spelled, words(long));
     }

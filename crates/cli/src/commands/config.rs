@@ -51,7 +51,7 @@ fn absent_files(settings: &Settings) -> Vec<String> {
     look("model.chat_template", chat_template.as_deref());
     look("engine.speculation.model", settings.engine.speculation.model.as_deref().and_then(local));
     for module in &settings.adapters.modules {
-        look("adapters.modules", Some(Path::new(&module.path)));
+        look("adapters.modules", local(&module.path));
     }
     for model in &settings.on_demand {
         look("on_demand.model", local(&model.model));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use serde::Deserialize;
+use throng_core::fleet::routing::Role;
 
 use crate::args::{FleetArgs, FleetCommand};
 use crate::process::output;
@@ -33,10 +34,34 @@ struct Worker {
     models: Vec<String>,
     region: Option<String>,
     fingerprint: String,
+    /// Absent in reports of older gateways.
+    #[serde(default)]
+    role: Role,
     running: usize,
     waiting: usize,
     used_blocks: usize,
     total_blocks: usize,
+    /// Absent for models in one process.
+    #[serde(default)]
+    ranks: Option<Ranks>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ranks {
+    tensor: u32,
+    pipeline: u32,
+    transport: String,
+    communication_share: Option<f64>,
+    losses: u64,
+}
+
+impl Ranks {
+    /// A cell of the table: `4 (2 × 2), MPI, 12 %, 1 lost`.
+    fn shown(&self) -> String {
+        let Self { tensor, pipeline, transport, communication_share, losses } = self;
+        let share = communication_share.map(|share| format!(", {:.0} %", share * 100.0)).unwrap_or_default();
+        format!("{} ({tensor} × {pipeline}), {transport}{share}, {losses} lost", tensor * pipeline)
+    }
 }
 
 /// Runs the command.
@@ -88,9 +113,11 @@ fn table(workers: &[Worker]) -> Table {
         "FOR",
         "MODEL",
         "REGION",
+        "ROLE",
         "RUNNING",
         "WAITING",
         "KV",
+        "RANKS",
         "FINGERPRINT",
         "REASON",
     ]);
@@ -103,9 +130,11 @@ fn table(workers: &[Worker]) -> Table {
             worker.seconds.map(|seconds| format!("{seconds} s")).unwrap_or_default(),
             worker.models.first().cloned().unwrap_or_default(),
             worker.region.clone().unwrap_or_default(),
+            worker.role.name().to_owned(),
             worker.running.to_string(),
             worker.waiting.to_string(),
             kv.map(|percent| format!("{percent} %")).unwrap_or_default(),
+            worker.ranks.as_ref().map(Ranks::shown).unwrap_or_default(),
             worker.fingerprint.chars().take(8).collect(),
             worker.reason.clone().unwrap_or_default(),
         ]);

@@ -20,9 +20,9 @@ use crate::process::systemd;
 use crate::recording::Recording;
 use crate::usage_error::UsageError;
 
-/// How long a successor process waits for its workers and engines before it takes over.
+/// Maximum time that a successor process waits for its workers and engines before it serves.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-/// How long the process waits at exit until standard output is written.
+/// Maximum time that the process waits at exit until standard output is written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs the command.

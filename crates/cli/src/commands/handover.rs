@@ -17,7 +17,7 @@ pub fn run(arguments: &HandoverArgs) -> Result<()> {
 /// Fails: only Linux provides the necessary information about processes.
 ///
 /// # Errors
-/// Always.
+/// Always: this system has no signal for a handover.
 #[cfg(not(target_os = "linux"))]
 pub fn run(arguments: &HandoverArgs) -> Result<()> {
     anyhow::bail!("not supported on this system; send SIGUSR2 to process {}", arguments.pid)
@@ -81,8 +81,14 @@ mod of_linux {
     /// programs.
     fn check(pid: i32) -> Result<()> {
         let status = status(pid).with_context(|| format!("there is no process {pid}"))?;
-        let program = fs::read_link(format!("/proc/{pid}/exe"))
-            .with_context(|| format!("cannot look at process {pid}; use its user, or root"))?;
+        let program = fs::read_link(format!("/proc/{pid}/exe")).with_context(|| {
+            // A process that has ended and that its parent has not waited for has no program any more.
+            if field(&status, "State:").is_some_and(|state| state.starts_with('Z')) {
+                format!("process {pid} has ended")
+            } else {
+                format!("cannot look at process {pid}; use its user, or root")
+            }
+        })?;
         let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let mask = field(&status, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
         if !name.starts_with("throng") || mask.is_none_or(|mask| mask & USR2_BIT == 0) {

@@ -125,7 +125,7 @@ fn sliding_window(config: &DecoderConfig) -> Option<String> {
     Some(format!("{window} tokens in {} layers", 1 + windows.count()))
 }
 
-/// The instructions that are used, in words.
+/// The names of the instruction sets that are used.
 fn instructions(isa: Isa) -> String {
     match isa {
         Isa::SCALAR => "scalar: correct and slow".to_owned(),
@@ -294,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of the images of a model.
+    /// Describes the support for images of a model.
     fn images_of(model: &Path) -> String {
         let section = ModelSection { model: Some(model.display().to_string()), ..ModelSection::default() };
         let (_, model) = running::open(&section).expect("a model");

@@ -40,7 +40,7 @@ pub async fn run(arguments: &ReplayArgs) -> Result<()> {
 /// The load of a recording or of a trace.
 ///
 /// # Errors
-/// When the file cannot be read or is neither.
+/// When the file cannot be read, or is neither a recording nor a trace.
 pub fn load_of(path: &Path) -> Result<Box<dyn Workload>> {
     let in_file = || format!("{}", path.display());
     let mut first = String::new();
@@ -82,8 +82,8 @@ async fn in_real_time(arguments: &ReplayArgs, url: &str) -> Result<()> {
 /// Outcome of a replay in virtual time.
 #[derive(Debug, Serialize)]
 struct Replayed {
-    /// Steps of the recorded engine that were run again; `None`: something was changed, or the recording does
-    /// not begin with its start.
+    /// Steps of the recorded engine that were run again; `None` if settings were changed, or if the recording
+    /// does not begin with the process.
     batches: Option<Compared>,
     /// Mean relative error of the step times of the simulation.
     step_time_error: f64,

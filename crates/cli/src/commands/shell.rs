@@ -1,5 +1,5 @@
-//! `throng completions SHELL` and `throng man FOLDER`: the command line's completions and manual pages.
-//! Does not know where a system keeps them.
+//! `throng completions SHELL` and `throng man FOLDER`: the command line's completions and manual pages. Does
+//! not know where a system stores them.
 
 use std::path::Path;
 
@@ -19,10 +19,10 @@ pub fn completions(shell: Shell) -> Result<()> {
     Ok(output::text(&String::from_utf8_lossy(&script))?)
 }
 
-/// Writes the manual pages `throng.1`, `throng-serve.1` and so on.
+/// Writes the manual pages of all commands, such as `throng.1` and `throng-serve.1`.
 ///
 /// # Errors
-/// When the folder cannot be made or written.
+/// When the folder cannot be created or written.
 pub fn manual(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     // The version of a page is that of the program, whatever machine it is written on.

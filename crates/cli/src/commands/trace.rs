@@ -1,4 +1,4 @@
-//! `throng trace profile FILE`: lengths and rates of a load, and what prefix caches would find.
+//! `throng trace profile FILE`: lengths and rates of a load, and the hit rates of prefix caches.
 
 use anyhow::{Context, Result};
 use throng_sim::profile::{Lengths, TraceProfile, profile};

@@ -1,16 +1,23 @@
 //! `throng worker`: an engine for gateways, until a signal ends it. Does not know clients.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use throng_core::fleet::routing::Role;
+use throng_engine::Peers;
 use throng_fleet::constraint::ModelGrammars;
-use throng_gateway::{AdapterSettings, Secret, ServedModel, Worker, WorkerModel};
+use throng_gateway::{
+    AdapterSettings, BlockPuller, PeerSettings, Secret, ServedModel, TlsConfig, Worker, WorkerModel,
+};
 use throng_model::VocabularySource;
 use throng_text::ChatTemplate;
 use throng_wire::{ArtifactKind, Description, Versions, Vocabulary};
+use tokio::runtime::Handle;
 
 use super::serve::{adapters, listen, load, served_model, told_to_end};
-use crate::args::WorkerArgs;
+use crate::args::{ExchangeBlocks, WorkerArgs};
 use crate::config::{ModelSection, Settings};
 use crate::process::core_dumps;
 use crate::process::handover;
@@ -22,7 +29,7 @@ use crate::running::{RunningModel, images};
 use crate::text_file;
 use crate::vocabulary;
 
-/// How long the process waits at exit until standard output is written.
+/// Maximum time that the process waits at exit until standard output is written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs the command.
@@ -37,11 +44,17 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     let region = arguments.region.clone().or(worker.region);
     // Keys and databases are for clients, which never connect to a worker.
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
+    let exchange = arguments.exchange_blocks.unwrap_or(worker.exchange_blocks);
+    let role = arguments.role.unwrap_or(worker.role).into();
+    let peer_ca = arguments.peer_ca.clone().or(worker.peer_ca);
+    let puller = puller(exchange, token.as_ref(), peer_ca, gateway.tls.as_ref())?;
+    let at_any_cost = exchange == ExchangeBlocks::On;
+    let peers = puller.clone().map(|puller| Peers { puller, at_any_cost });
     gateway.access =
         throng_gateway::AccessConfig { api_keys: token.into_iter().collect(), ..Default::default() };
     let (listener, mut listening) = listen::listen(&gateway.server).await?;
     let record = gateway.observability.record.clone();
-    let loading = load(model.clone(), engine, |_, _| {});
+    let loading = load(model.clone(), engine, peers, |_, _| {});
     let running = tokio::select! {
         biased;
         ending = signals.told_to_end() => {
@@ -52,7 +65,7 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     };
     running.record(record.as_deref())?;
     let (running, adapters) = tokio::task::spawn_blocking(move || {
-        let adapters = adapters::settings(&running, &section)?;
+        let adapters = adapters::settings(&running, &section, &adapters::ChangedAdapters::default())?;
         anyhow::Ok((running, adapters))
     })
     .await??;
@@ -60,6 +73,8 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     let handle = running.engine.clone();
     let mut model = worker_model(running, &model, adapters)?;
     model.description.region = region;
+    model.description.role = role;
+    model.puller = puller;
     let worker = Worker::new(gateway, model)?;
     let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
         .context("cannot start a thread")?;
@@ -79,6 +94,27 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     served.map_err(Into::into)
 }
 
+/// Asks other workers for blocks, with the token of the gateways. A worker with TLS asks others with TLS
+/// only, and shows them its own certificate.
+fn puller(
+    exchange: ExchangeBlocks,
+    token: Option<&Secret>,
+    ca: Option<PathBuf>,
+    tls: Option<&TlsConfig>,
+) -> Result<Option<Arc<BlockPuller>>> {
+    if exchange == ExchangeBlocks::Off {
+        return Ok(None);
+    }
+    let settings = PeerSettings {
+        token: token.cloned(),
+        ca: ca.or_else(|| tls?.client_ca.clone()),
+        certificate: tls.map(|tls| (tls.certificate.clone(), tls.key.clone())),
+        encrypted_only: tls.is_some(),
+    };
+    let puller = BlockPuller::new(&settings, Handle::current());
+    Ok(Some(Arc::new(puller.map_err(anyhow::Error::msg).context("cannot ask other workers for blocks")?)))
+}
+
 fn url(place: &str, arguments: &WorkerArgs) -> String {
     let scheme = if arguments.ssl_certfile.is_some() { "throngs" } else { "throng" };
     format!("{scheme}://{place}")
@@ -96,7 +132,7 @@ pub fn worker_model(
     let fingerprint = running.fingerprint(section);
     let context_tokens = running.model.config.max_sequence_tokens as u64;
     let artifacts = artifacts(&running, section)?;
-    let engine = running.engine.clone();
+    let (engine, ranks) = (running.engine.clone(), running.ranks.clone());
     let takes_media = engine.capacity().takes_media;
     let served = served_model(running, section);
     let ServedModel { names, tokenizer, answer_format, eos_token_ids, max_model_len, .. } = served;
@@ -118,6 +154,7 @@ pub fn worker_model(
             pooling: served.pooling.map(Into::into),
             takes_media,
             region: None,
+            role: Role::default(),
             notice: served.notice,
             artifacts: Vec::new(),
         },
@@ -125,6 +162,8 @@ pub fn worker_model(
         engine,
         answer_format,
         adapters: Some(adapters),
+        puller: None,
+        ranks,
     })
 }
 
@@ -132,7 +171,7 @@ pub fn worker_model(
 fn artifacts(running: &RunningModel, section: &ModelSection) -> Result<Vec<(ArtifactKind, Vec<u8>)>> {
     let mut artifacts = Vec::new();
     match &running.model.vocabulary {
-        VocabularySource::None => {}
+        VocabularySource::None | VocabularySource::Original { .. } => {}
         VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config } => {
             artifacts.push((ArtifactKind::TokenizerJson, tokenizer_json.clone()));
             artifacts.extend(tokenizer_config.clone().map(|config| (ArtifactKind::TokenizerConfig, config)));

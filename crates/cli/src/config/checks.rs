@@ -127,6 +127,7 @@ fn engine(section: &EngineSection, faults: &mut Faults) {
     faults.chosen("engine.max_batch_tokens", section.max_batch_tokens, bounds::STEP_TOKENS);
     faults.chosen("engine.max_batch_sequences", section.max_batch_sequences, bounds::STEP_ROWS);
     faults.chosen("engine.inter_token_target_ms", section.inter_token_target_ms, bounds::INTER_TOKEN_MS);
+    faults.chosen("engine.marked_cache_percent", section.marked_cache_percent, 0..=100);
     faults.chosen("engine.max_queued_requests", section.max_queued_requests, bounds::QUEUED_REQUESTS);
     faults.chosen("engine.max_queued_tokens", section.max_queued_tokens, bounds::QUEUED_TOKENS);
     faults.chosen("engine.step_timeout_s", section.step_timeout_s, bounds::STEP_TIMEOUT_S);

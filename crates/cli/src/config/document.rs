@@ -14,13 +14,14 @@ use crate::args::bytes_of;
 
 /// Maximum number of mistakes in a message.
 const MAX_FAULTS: usize = 32;
-/// Span of a setting that no file contains, such as a profile's.
+/// Span of a setting that no file contains, such as a setting of a profile.
 pub const NOWHERE: Range<usize> = 0..0;
 /// Tables whose keys the operator chooses: a string in them is never a size.
-const FREE_TABLES: [&str; 5] = [
+const FREE_TABLES: [&str; 6] = [
     "model.default_chat_template_kwargs",
     "gateway.tools.server.env",
     "gateway.tools.server.headers",
+    "gateway.tools.server.oauth",
     "gateway.tools.http.headers",
     "gateway.tools.http.parameters",
 ];

@@ -1,6 +1,6 @@
-//! The `[expert]` table of a configuration file: sizes of queues, bounds and timeouts, under the paths that
-//! they have in the rest of the program (`[expert.gateway.server] header_timeout_s = 5`). Its keys are moved
-//! to these paths before the file is deserialized.
+//! The `[expert]` table of a configuration file: sizes of queues, bounds and timeouts, under the paths of the
+//! settings elsewhere (`[expert.gateway.server] header_timeout_s = 5`). Its keys are moved to these paths
+//! before the file is deserialized.
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
@@ -8,7 +8,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::document::{self, NOWHERE, Remark};
 use super::tips;
 
-/// The name of the table.
+/// Name of the table of expert settings.
 const TABLE: &str = "expert";
 
 /// The paths of all expert settings.
@@ -132,7 +132,7 @@ pub(super) fn key<'a, 'i>(root: &'a DeTable<'i>, path: &str) -> Option<&'a Spann
 }
 
 /// Inserts a setting at its path and creates the tables around it. Returns false if the setting exists. A
-/// section that is not a table stays as it is: that is a mistake of its own.
+/// section that is not a table is left unchanged: that is a separate mistake.
 fn insert<'i>(
     table: &mut DeTable<'i>,
     path: &str,

@@ -1,9 +1,11 @@
 //! The sections of a configuration file for workers and their gateways. Does not know the other sections.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 use throng_gateway::{KubernetesApi, ReplicaConfig, Secret};
 
-use crate::args::GatewayArgs;
+use crate::args::{ExchangeBlocks, GatewayArgs, WorkerRole};
 
 /// Settings that workers and their gateways share.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -11,8 +13,14 @@ use crate::args::GatewayArgs;
 pub struct WorkerSection {
     /// Token that a worker requires, and that a gateway sends to workers without a token of their own.
     pub token: Option<Secret>,
-    /// Region of this worker.
+    /// Region of the worker.
     pub region: Option<String>,
+    /// Whether this worker exchanges keys and values of prompts with other workers.
+    pub exchange_blocks: ExchangeBlocks,
+    /// Part of requests that this worker is meant for.
+    pub role: WorkerRole,
+    /// File of certificate authorities (PEM) for the certificates of other workers.
+    pub peer_ca: Option<PathBuf>,
 }
 
 /// The workers and engines of a gateway, from the file and from the flags. The flags' certificates apply to

@@ -29,8 +29,8 @@ use throng_gateway::{
 use throng_kernels::Isa;
 
 use crate::args::{
-    self, DeviceChoice, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs,
-    ObservabilityArgs, Profile, RankCount, RecommendedSampling, ServeArgs, Variables,
+    self, DeviceChoice, ExpertsOn, GenerationConfigSource, GpuLayersChoice, KvDtype, ModelArgs, ModelLength,
+    NetworkArgs, ObservabilityArgs, Profile, RankCount, RecommendedSampling, ServeArgs, Variables,
 };
 use crate::speculation::SpeculationSection;
 use crate::text_file;
@@ -80,7 +80,7 @@ pub struct ModelSection {
     pub kv_cache_memory_bytes: Option<u64>,
     /// Folder that keeps keys and values that leave the memory.
     pub kv_offload_dir: Option<PathBuf>,
-    /// Maximum bytes of what it keeps of one model.
+    /// Maximum bytes on disk for each model.
     pub kv_offload_bytes: Option<u64>,
     /// Number of worker threads.
     pub n_threads: Option<usize>,
@@ -104,8 +104,12 @@ pub struct ModelSection {
     pub default_chat_template_kwargs: Variables,
     /// Whether to refuse a `config.json` with a key that is not read, or with an unknown `model_type`.
     pub strict_config: bool,
-    /// Device that computes.
+    /// Device on which the model computes.
     pub device: DeviceChoice,
+    /// Layers that the device computes; the processor computes those before them.
+    pub gpu_layers: GpuLayersChoice,
+    /// Where experts are computed.
+    pub experts_on: ExpertsOn,
     /// Whether to compute with the reference backend: plain loops, unquantized activations.
     pub reference: bool,
     /// ISA that replaces the machine's best; only a flag sets it.
@@ -130,6 +134,8 @@ pub struct EngineSection {
     pub max_queued_tokens: Option<u64>,
     /// Whether prompts share the computed blocks of a common prefix.
     pub prefix_caching: Option<bool>,
+    /// Share of the KV cache, in percent, in which blocks that clients ask to keep stay ahead of others.
+    pub marked_cache_percent: Option<u32>,
     /// Scheduling policy.
     pub scheduling_policy: Option<args::SchedulingPolicy>,
     /// Timeout of a step in seconds; a longer step fails.
@@ -234,7 +240,9 @@ impl ModelSection {
         self.force |= flags.force;
         overlay(&mut self.chat_template, &flags.chat_template);
         self.kv_cache_dtype = flags.kv_cache_dtype.unwrap_or(self.kv_cache_dtype);
-        self.device = flags.device.unwrap_or(self.device);
+        self.device = flags.compute.device.unwrap_or(self.device);
+        self.experts_on = flags.compute.experts_on.unwrap_or(self.experts_on);
+        self.gpu_layers = flags.compute.gpu_layers.unwrap_or(self.gpu_layers);
         self.reference |= flags.reference;
         self.strict_config |= flags.strict_config;
         overlay(&mut self.isa, &flags.isa);
@@ -280,6 +288,7 @@ impl EngineSection {
             prompt_lookup_min: self.speculation.prompt_lookup_min.unwrap_or(default.prompt_lookup_min),
             prefix_caching: self.prefix_caching.unwrap_or(default.prefix_caching),
             eviction: default.eviction,
+            max_marked_percent: self.marked_cache_percent.unwrap_or(default.max_marked_percent),
             policy: match self.scheduling_policy {
                 None => default.policy,
                 Some(args::SchedulingPolicy::Fcfs) => SchedulingPolicy::Fcfs,

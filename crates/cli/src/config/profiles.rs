@@ -1,5 +1,5 @@
-//! Profiles: defaults for kinds of machines, as parts of a configuration file. A setting that the file or a
-//! flag gives replaces that of its profile.
+//! Profiles: defaults for kinds of machines, as parts of a configuration file. The file and flags take
+//! precedence.
 
 use clap::ValueEnum;
 use toml::Spanned;

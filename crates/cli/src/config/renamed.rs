@@ -6,7 +6,7 @@ use toml::de::DeTable;
 use super::document::Remark;
 use super::expert::key;
 
-/// Earlier names of settings, and what each is now.
+/// Earlier names of settings with their present names.
 const RENAMED: [(&str, &str); 1] =
     [("gateway.api.response_retention_s", "gateway.state.retention_days, which counts days")];
 

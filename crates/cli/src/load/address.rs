@@ -13,7 +13,7 @@ pub fn server_root(url: &str) -> String {
 /// The first model that a server lists.
 ///
 /// # Errors
-/// When it lists none.
+/// When the list is empty.
 pub fn first_model(list: &Value) -> Result<String> {
     let id = list["data"][0]["id"].as_str();
     Ok(id.context("the server has no model")?.to_owned())

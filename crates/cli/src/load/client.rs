@@ -20,33 +20,33 @@ use throng_wire::LineBuffer;
 use super::address::{first_model, server_root};
 use super::text::Texts;
 
-/// Timeout of the way to the server.
+/// Timeout for connecting to the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Endpoint that is asked.
+/// Endpoint that the requests use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Api {
-    /// /v1/chat/completions
+    /// `/v1/chat/completions`.
     #[default]
     Chat,
-    /// /v1/completions
+    /// `/v1/completions`.
     Completions,
-    /// /v1/embeddings
+    /// `/v1/embeddings`.
     Embeddings,
 }
 
-/// Server and model that are asked.
+/// Server and model that the requests go to.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The base address, with `/v1` or without.
     pub url: String,
     /// The model; the server's first one when absent.
     pub model: Option<String>,
-    /// The API key.
+    /// API key of the server, if it needs one.
     pub api_key: Option<String>,
-    /// Endpoint.
+    /// Endpoint that the requests use.
     pub api: Api,
-    /// Asks the server to go on behind the model's end tokens, so that outputs have their length.
+    /// Asks the server to continue after the model's end tokens, so that outputs have their full length.
     pub ignore_eos: bool,
     /// Longest time of a request.
     pub timeout: Duration,
@@ -64,7 +64,7 @@ pub struct LoadClient {
 /// Answer as the client saw it.
 #[derive(Debug)]
 pub struct Answered {
-    /// Times of its tokens.
+    /// Times of the answer's tokens.
     pub clock: TokenClock,
     /// Gaps between its tokens.
     pub gaps: Vec<Nanos>,
@@ -72,9 +72,9 @@ pub struct Answered {
     pub end: Timestamp,
     /// Text of the answer.
     pub text: String,
-    /// Tokens of the prompt, as the server counts them.
+    /// Number of tokens of the prompt, as the server counts them.
     pub n_prompt: Option<u64>,
-    /// Tokens of the output, as the server counts them.
+    /// Number of tokens of the output, as the server counts them.
     pub n_output: Option<u64>,
     /// Kind of the error, if it is not whole.
     pub error: Option<String>,
@@ -103,7 +103,7 @@ impl LoadClient {
         Ok(this)
     }
 
-    /// The model that is asked.
+    /// Name of the requested model.
     pub fn model(&self) -> &str {
         &self.model
     }
@@ -203,7 +203,7 @@ impl LoadClient {
     }
 }
 
-/// Time since the origin.
+/// Time since the start of the measurement.
 pub fn now(origin: Instant) -> Timestamp {
     Timestamp::default() + Nanos::from(origin.elapsed())
 }
@@ -215,12 +215,12 @@ async fn read_whole(body: Incoming, answer: &mut Answered) -> Result<(), &'stati
     if value["data"].as_array().is_none_or(Vec::is_empty) { Err("empty") } else { Ok(()) }
 }
 
-/// How far a stream has come.
+/// Progress of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamPart {
     /// An event before the last one with a choice.
     Answer,
-    /// The last event with a choice: it names the reason of the end.
+    /// The last event with a choice: it contains the finish reason.
     FinishReason,
     /// `[DONE]`.
     Done,
@@ -245,7 +245,7 @@ async fn read_stream(mut body: Incoming, origin: Instant, answer: &mut Answered)
     if has_finished { Ok(()) } else { Err("cut") }
 }
 
-/// Takes in a line of a stream.
+/// Parses a line of a stream.
 fn read_line(line: &[u8], at: Timestamp, answer: &mut Answered) -> Result<StreamPart, &'static str> {
     let Some(data) = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii) else {
         return Ok(StreamPart::Answer);

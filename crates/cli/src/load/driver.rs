@@ -1,5 +1,5 @@
-//! Sends the requests of a workload when they are due, whether or not those before were answered, and asks
-//! the workload for what follows an answer. Bounded: so many requests are on their way at a time.
+//! Sends the requests of a workload when they are due, whether or not earlier ones were answered, and asks
+//! the workload for the follow-up of an answer. The number of running requests is bounded.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub struct DriveOptions {
     pub objective: Objective,
     /// Requests that are due earlier do not count.
     pub warm_up: Nanos,
-    /// Most requests on their way at a time; others are not sent, and counted.
+    /// Maximum number of requests on their way at a time; others are not sent, and counted.
     pub max_in_flight: usize,
     /// Whether answers are parts of later prompts.
     pub keeps_answers: bool,
@@ -103,7 +103,7 @@ fn send(client: &LoadClient, timed: TimedRequest, texts: &Texts, origin: Instant
     });
 }
 
-/// Counts the end of a request and returns what follows it.
+/// Counts the end of a request and returns its follow-up.
 fn take(
     ended: Ended,
     workload: &mut dyn Workload,

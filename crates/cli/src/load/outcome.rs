@@ -9,10 +9,10 @@ use throng_core::timeline::latency::{LatencyStats, LatencySummary, Objective};
 
 use super::client::Answered;
 
-/// Most kinds of errors that are told apart.
+/// Maximum number of distinct kinds of errors.
 const MAX_KINDS: usize = 64;
 
-/// Counts and histograms of a load that goes on.
+/// Counts and histograms of a running load.
 #[derive(Debug)]
 pub struct Outcomes {
     latencies: LatencyStats,
@@ -51,7 +51,7 @@ impl Outcomes {
         self.n_not_sent += u64::from(self.counts(due));
     }
 
-    /// A request was sent so much later than it was due.
+    /// Counts a request that was sent this much later than it was due.
     pub fn sent_late(&mut self, late: Nanos) {
         self.max_late = self.max_late.max(late);
     }
@@ -74,7 +74,7 @@ impl Outcomes {
         self.last = self.last.max(answer.end);
     }
 
-    /// The report.
+    /// Ends the load and returns its report.
     pub fn finish(self, offered: String) -> LoadReport {
         let duration = self.first.map_or(Nanos(0), |first| self.last.since(first));
         let per_second = |n: u64| if duration.0 == 0 { 0.0 } else { n as f64 / duration.as_secs_f64() };
@@ -106,38 +106,38 @@ pub struct LoadReport {
     pub offered: String,
     /// Time from the first request that counts to the last end.
     pub duration_s: f64,
-    /// Requests that count.
+    /// Number of requests after the warm-up.
     pub n_requests: u64,
-    /// Whole answers.
+    /// Number of complete answers.
     pub n_whole: u64,
-    /// Whole answers within the objective.
+    /// Number of whole answers within the objective.
     pub n_good: u64,
-    /// Requests that were not sent because too many were on their way.
+    /// Number of requests that were not sent because too many were on their way.
     pub n_not_sent: u64,
     /// Number of errors by kind.
     pub errors: BTreeMap<String, u64>,
-    /// Whole answers a second.
+    /// Complete answers per second.
     pub requests_per_second: f64,
-    /// Good answers a second.
+    /// Good answers per second.
     pub goodput: f64,
     /// Prompt tokens a second, as the server counts them.
     pub prompt_tokens_per_second: f64,
-    /// Output tokens a second.
+    /// Output tokens per second.
     pub output_tokens_per_second: f64,
     /// Time to the first token.
     pub first_token: LatencySummary,
-    /// Gaps between tokens.
+    /// Times between tokens.
     pub gap: LatencySummary,
-    /// Mean gaps of answers.
+    /// Mean times between tokens, one for each answer.
     pub mean_gap: LatencySummary,
     /// Time to the end of whole answers.
     pub end_to_end: LatencySummary,
-    /// Longest delay of a request behind the time at which it was due.
+    /// Longest delay between the time at which a request was due and the time at which it was sent.
     pub max_sent_late_ms: f64,
 }
 
 impl LoadReport {
-    /// Remarks about what did not succeed, one for each kind.
+    /// Remarks about failures, one for each kind.
     pub fn remarks(&self) -> Vec<String> {
         let name = &self.offered;
         let failed = self.errors.iter().map(|(kind, n)| format!("{name}: {n} requests failed: {kind}"));
@@ -146,7 +146,7 @@ impl LoadReport {
         failed.chain(not_sent).collect()
     }
 
-    /// Good answers in parts of all requests, those that were not sent included.
+    /// Good answers as a share of all requests, those that were not sent included.
     pub fn good_share(&self) -> f64 {
         self.n_good as f64 / (self.n_requests + self.n_not_sent).max(1) as f64
     }

@@ -1,12 +1,12 @@
-//! Prompts of about a number of tokens: a word of everyday English is mostly one token. Equal spans have
-//! equal words, so that prompts share prefixes as the workload says.
+//! Prompts of about a number of tokens: a common English word is mostly one token. Equal spans have equal
+//! words, so that prompts share prefixes as in the workload.
 
 use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Value, json};
 use throng_sim::workload::{SimRequest, Span, token_of};
 
-/// Words that most tokenizers know as one token with the space before them.
+/// Words that most tokenizers have as one token with the space before them.
 const WORDS: [&str; 64] = [
     "time", "people", "water", "house", "light", "world", "school", "country", "music", "river", "paper",
     "street", "garden", "story", "table", "window", "morning", "summer", "winter", "letter", "number",
@@ -16,12 +16,12 @@ const WORDS: [&str; 64] = [
     "book", "page", "picture", "color", "sound", "voice", "answer", "question", "reason", "idea",
 ];
 
-/// Answers that are remembered as parts of later prompts.
+/// Maximum number of answers that are kept as parts of later prompts.
 const MAX_ANSWERS: usize = 4096;
-/// Bytes of them.
+/// Maximum bytes of the kept answers.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// Texts of spans.
+/// Texts of the spans of a workload.
 #[derive(Debug, Default)]
 pub struct Texts {
     /// Answers of the server, by the content of their spans.
@@ -31,7 +31,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Remembers what the server answered, for prompts that repeat it.
+    /// Keeps an answer of the server, for prompts that repeat it.
     pub fn remember(&mut self, output: Span, answer: String) {
         self.n_bytes += answer.len();
         self.answers.insert(output.content, answer);
@@ -54,7 +54,7 @@ impl Texts {
         text
     }
 
-    /// The prompt as messages: what the server answered is its own, all else the user's.
+    /// The prompt as messages: the server's answers are the assistant's, all other text the user's.
     pub fn messages(&self, request: &SimRequest) -> Vec<Value> {
         let mut messages: Vec<Value> = Vec::new();
         let mut user = String::new();

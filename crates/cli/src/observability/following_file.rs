@@ -1,5 +1,5 @@
-//! A file for appending that is reopened when it was renamed or removed, so that log rotation needs no
-//! signal to the process. Does not know what is written.
+//! A file for appending that is reopened when it was renamed or removed, so that log rotation needs no signal
+//! to the process. Does not know its content.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ pub struct FollowingFile {
 }
 
 impl FollowingFile {
-    /// Opens the file, or creates one that its owner and group can read.
+    /// Opens the file, or creates one that only its owner and group can read.
     ///
     /// # Errors
     /// When the file cannot be opened or created.

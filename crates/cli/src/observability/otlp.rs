@@ -1,5 +1,5 @@
 //! Sends spans to an OpenTelemetry collector: OTLP over HTTP as JSON, in batches, from a thread of its own.
-//! Spans that the collector does not accept are dropped and counted. Does not know what the spans say.
+//! Spans that the collector does not accept are dropped and counted. Does not know the content of spans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

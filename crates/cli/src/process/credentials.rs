@@ -1,5 +1,5 @@
 //! Secrets that systemd passes to a service (`LoadCredential=`, systemd.exec(5)): files in the folder
-//! `CREDENTIALS_DIRECTORY` that only the service can read. Does not know what they are for.
+//! `CREDENTIALS_DIRECTORY` that only the service can read. Does not know their use.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::usage_error::UsageError;
 
 /// Environment variable with the folder.
 const VARIABLE: &str = "CREDENTIALS_DIRECTORY";
-/// Prefix that systemd gives the files of a folder that is loaded as `throng`.
+/// Prefix of the files of a systemd credential folder that is loaded as `throng`.
 const PREFIX: &str = "throng_";
 
 /// The file of a credential, if it was passed: `throng_NAME` or `NAME`.

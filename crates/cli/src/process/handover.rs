@@ -1,6 +1,6 @@
-//! Hands the listening sockets of a server over to a successor process with the same command line, which
-//! may be a newer binary (SIGUSR2). The successor gets them as systemd passes sockets, and reports on a
-//! separate socket when it is ready. Does not know what is served.
+//! Hands the listening sockets of a server over to a successor process with the same command line, which may
+//! be a newer binary (SIGUSR2). The successor gets them as systemd passes sockets, and reports on a separate
+//! socket when it is ready. Does not know the protocols served.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ mod elsewhere {
     /// Fails: this system has no signal for a handover.
     ///
     /// # Errors
-    /// Always.
+    /// Always: this system has no signal for a handover.
     pub async fn start_successor(_: &Sockets) -> Result<u32, String> {
         Err("not supported on this system".to_owned())
     }
@@ -151,7 +151,7 @@ exec "$0" "$@""#;
         Ok(pid)
     }
 
-    /// Whether this process is a successor, whose predecessor goes on until it calls [`ready`].
+    /// Whether this process is a successor, whose predecessor continues until it calls [`ready`].
     pub fn is_successor() -> bool {
         std::env::var_os(VARIABLE).is_some()
     }

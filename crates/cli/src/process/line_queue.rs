@@ -1,6 +1,6 @@
-//! Lines for a file descriptor that may be slow, full or closed: a bounded queue and one thread that
-//! writes. Queuing a line never blocks and never fails. Lines stay valid JSON if they were. Does not know
-//! what they say.
+//! Lines for a file descriptor that may be slow, full or closed: a bounded queue and one thread that writes.
+//! Queuing a line never blocks and never fails. Truncated lines of JSON stay valid JSON. Does not know the
+//! content of lines.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 /// Interval between retries if another process made the descriptor non-blocking.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Format of a line.
+/// Format of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LineFormat {
     /// Plain text.
@@ -153,7 +153,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes as much as the descriptor accepts and returns the number of bytes.
+    /// Writes as many bytes as the descriptor accepts and returns their number.
     fn write(&mut self, bytes: &[u8]) -> usize {
         let mut n_written = 0;
         while n_written < bytes.len() {

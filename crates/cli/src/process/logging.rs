@@ -1,5 +1,5 @@
 //! The output to standard error: the log, panics and the last error, all through one [`LineQueue`], so that
-//! no state of standard error blocks a thread or ends the process. Does not know what is logged.
+//! no state of standard error blocks a thread or ends the process. Does not know the content of the log.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsStr;
@@ -18,12 +18,13 @@ use crate::usage_error::UsageError;
 
 /// The environment variable with the filter, in the syntax of tracing's `EnvFilter`.
 const VARIABLE: &str = "THRONG_LOG";
-/// Filter before the asked one, which can replace it. The SDK of MCP logs errors with the URLs of servers,
-/// which may hold secrets of the operator; each error is in the answer of its request, without them.
+/// Filter before the configured one, which can replace it. The SDK of MCP logs errors with the URLs of
+/// servers, which may hold secrets of the operator; each error is in the answer of its request, without them.
 const QUIET: &str = "rmcp=off";
-/// How long the process waits at exit until the last lines are written.
+/// Maximum time that the process waits at exit until the last lines are written.
 const EXIT_LIMIT: Duration = Duration::from_secs(1);
-/// How long a panicking thread waits until its message is written, in case the process is about to abort.
+/// Maximum time that a panicking thread waits until its message is written, in case the process is about to
+/// abort.
 const PANIC_LIMIT: Duration = Duration::from_millis(100);
 
 static QUEUE: OnceLock<LineQueue> = OnceLock::new();

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// Bytes that can be allocated without swapping: the kernel's `MemAvailable`, at most what the control
-/// group allows. `None` if neither can be read.
+/// Bytes that can be allocated without swapping: the kernel's `MemAvailable`, at most the control group's
+/// limit. `None` if neither can be read.
 pub fn available_bytes() -> Option<u64> {
     let machine =
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_field(&text, "MemAvailable:"));

@@ -1,5 +1,5 @@
-//! systemd's service protocol: status reports, the watchdog, and listening sockets that systemd opened.
-//! Does nothing without systemd. Does not know what the service does.
+//! systemd's service protocol: status reports, the watchdog, and listening sockets that systemd opened. Does
+//! nothing without systemd. Does not know the service.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use listenfd::ListenFd;
 
-/// Most bytes of a status line.
+/// Maximum bytes of a status line.
 const MAX_STATUS_BYTES: usize = 256;
 /// Maximum number of passed sockets: for clients, for the operator, for Ollama's clients.
 const MAX_SOCKETS: usize = 3;

@@ -1,7 +1,7 @@
 //! Wraps text for a terminal between words: whole messages, and answers that arrive in pieces. Does not
 //! know where the text comes from.
 
-/// Columns between tab stops.
+/// Number of columns between tab stops.
 const TAB: usize = 8;
 /// Minimum width in columns; text for narrower terminals is not wrapped.
 const MIN_WIDTH: usize = 20;
@@ -11,7 +11,7 @@ const MIN_WIDTH: usize = 20;
 pub struct Wrapper {
     /// Width of the terminal in columns; `None`: no wrapping.
     width: Option<usize>,
-    /// Used columns, without the word that is held back.
+    /// Number of used columns, without the word that is held back.
     column: usize,
     /// Spaces before the word; a line break replaces them.
     spaces: String,
@@ -96,7 +96,7 @@ pub fn wrapped(text: &str, width: Option<usize>) -> String {
     shown + &wrapper.finish()
 }
 
-/// Columns of a text, without escape sequences for colours.
+/// Number of columns of a text, without escape sequences for colours.
 fn columns(text: &str) -> usize {
     let (mut n, mut in_sequence) = (0, false);
     for c in text.chars() {

@@ -1,34 +1,46 @@
-//! Settings of the store for keys and values of a model. Does not know files.
+//! Settings of the places for keys and values of a model outside of its memory. Does not know files.
 
 use std::path::Path;
 
 use anyhow::Result;
-use throng_engine::StoreSettings;
+use throng_engine::{Peers, StoreSettings, Tiers};
 use throng_model::load::LoadedModel;
 
 use super::fingerprint::fingerprint;
 use super::{Compute, isa, kv_dtype};
 use crate::config::ModelSection;
 
-/// Bytes of keys and values that a folder keeps of one model, unless the settings say otherwise.
+/// Default bytes of keys and values that a folder keeps for one model.
 const KV_OFFLOAD_BYTES: u64 = 10 << 30;
 
-/// The settings, if there is to be a store. The model then knows its fingerprint.
+/// The places that are asked for. The model then knows its fingerprint.
 ///
 /// # Errors
 /// When the program's own file is not found.
-pub(super) fn settings(
+pub(super) fn tiers(
     section: &ModelSection,
     (model, compute): (&LoadedModel, &Compute),
     names: &[String],
-) -> Result<Option<StoreSettings>> {
-    let Some(folder) = &section.kv_offload_dir else { return Ok(None) };
+    peers: Option<Peers>,
+) -> Result<Tiers> {
+    if section.kv_offload_dir.is_none() && peers.is_none() {
+        return Ok(Tiers::default());
+    }
     if model.is_part() {
-        tracing::warn!("a divided model has its keys and values in several processes: none are kept on disk");
-        return Ok(None);
+        if section.kv_offload_dir.is_some() {
+            tracing::warn!(
+                "a divided model has its keys and values in several processes: none are kept on disk"
+            );
+        }
+        return Ok(Tiers::default());
     }
     let computed_by = compute.fingerprint(isa(section));
     model.set_fingerprint(fingerprint(model, kv_dtype(section, model), &computed_by).into());
+    Ok(Tiers { disk: disk(section, model, names)?, peers })
+}
+
+fn disk(section: &ModelSection, model: &LoadedModel, names: &[String]) -> Result<Option<StoreSettings>> {
+    let Some(folder) = &section.kv_offload_dir else { return Ok(None) };
     // The fingerprint reads samples of the weights; their files tell of every change.
     let mut identity = written_at(&std::env::current_exe()?);
     identity += &written_at(&model.path);

@@ -1,11 +1,13 @@
-//! Where a model computes: on the processor or on a GPU. Does not know requests.
+//! Device on which a model computes: the processor or a GPU. Does not know requests.
 
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use throng_core::scheduling::executor::Executor;
-use throng_gpu::{Adapter, Device, GpuBackend, GpuModel, product_seconds};
+use throng_gpu::{Adapter, Device, GpuBackend, GpuLayers, GpuModel, product_seconds};
 use throng_kernels::Isa;
 use throng_kernels::threads::ThreadPool;
 use throng_model::LoadedModel;
@@ -17,17 +19,17 @@ use throng_model::load::{BackendKind, LoadError, RunnerOptions};
 
 use super::probe::{self, FoundDevice};
 use super::{isa, n_threads};
-use crate::args::DeviceChoice;
+use crate::args::{DeviceChoice, ExpertsOn, GpuLayersChoice};
 use crate::config::ModelSection;
 use crate::kv_budget::show;
 use crate::process::memory;
 
-/// Where a model computes.
+/// Device on which a model computes.
 #[derive(Debug, Clone)]
 pub enum Compute {
-    /// On the processor.
+    /// The processor computes.
     Host(BackendKind),
-    /// On a GPU.
+    /// A GPU computes.
     Device(Arc<GpuModel>),
 }
 
@@ -35,7 +37,7 @@ pub enum Compute {
 const MEASURED_ROWS: [usize; 2] = [1, 64];
 
 impl Compute {
-    /// Opens what the settings choose. The driver is asked in a process of its own first.
+    /// Opens the device that the settings choose. The driver is first tried in a process of its own.
     ///
     /// # Errors
     /// When there is no such device or it does not work.
@@ -45,16 +47,37 @@ impl Compute {
             Some(isa) => BackendKind::CpuIsa(isa),
             None => BackendKind::Cpu,
         };
+        let is_left = section.gpu_layers == GpuLayersChoice::Last(0);
+        if section.device == DeviceChoice::Cpu && !is_left && section.gpu_layers != GpuLayersChoice::Auto {
+            tracing::warn!(
+                "--gpu-layers has no effect, as the processor computes: a GPU computes with --device vulkan:0 (throng \
+                 devices lists the GPUs)"
+            );
+        }
         let device = match section.device {
-            DeviceChoice::Cpu => None,
+            _ if is_left => None,
             DeviceChoice::Auto => faster_device(section),
-            DeviceChoice::Vulkan(number) => Some(numbered(number)?),
-            DeviceChoice::Metal => Some(metal()?),
+            device => probe::chosen(device)?,
         };
         let Some(device) = device else { return Ok(Self::Host(host)) };
         probe::check(&device)?;
         let threads = Arc::new(ThreadPool::new(n_threads(section)));
         let model = GpuModel::open(device.number, false, threads).context("the device cannot be opened")?;
+        let opened = FoundDevice::new(device.number, model.description());
+        if !opened.is_same(&device) {
+            // The files are those of an earlier probe, but the driver is not.
+            probe::forget();
+            probe::check(&opened)?;
+        }
+        let model = model.with_layers(match section.gpu_layers {
+            GpuLayersChoice::Auto => GpuLayers::Fit,
+            GpuLayersChoice::All => GpuLayers::All,
+            GpuLayersChoice::Last(n) => NonZeroUsize::new(n).map_or(GpuLayers::Fit, GpuLayers::Last),
+        });
+        let model = match section.experts_on {
+            ExpertsOn::Device => model,
+            ExpertsOn::Cpu => model.with_host_experts(),
+        };
         let memory = device.memory_bytes.map_or_else(|| "unknown".to_owned(), show);
         let FoundDevice { number, interface, name, kind, driver, .. } = &device;
         tracing::info!("device {interface}:{number}: {name} ({kind}, {memory}), driver {driver}");
@@ -64,13 +87,14 @@ impl Compute {
         Ok(Self::Device(Arc::new(model)))
     }
 
-    /// The settings of what was chosen: `auto` that took the processor is the processor.
+    /// The settings with the chosen device: `auto` that chose the processor becomes the processor.
     pub(super) fn settled(&self, section: &ModelSection) -> ModelSection {
         let device = if self.is_device() { section.device } else { DeviceChoice::Cpu };
         ModelSection { device, ..section.clone() }
     }
 
-    /// The kind of the backend that runs on the processor: all of the model, or what is beside its decoder.
+    /// Kind of the backend that runs on the processor: for all of the model, or for the parts beside its
+    /// decoder.
     pub fn host(&self) -> BackendKind {
         match self {
             Self::Host(kind) => *kind,
@@ -78,19 +102,33 @@ impl Compute {
         }
     }
 
+    /// Whether a GPU and the processor compute parts of the model.
+    pub fn is_divided(&self) -> bool {
+        matches!(self, Self::Device(model) if model.first_layer() > 0 || model.has_host_experts())
+    }
+
     /// Whether a GPU computes.
     pub fn is_device(&self) -> bool {
         matches!(self, Self::Device(_))
     }
 
-    /// Name of the processor's instruction set, or of the device and its driver: the bits of answers depend
-    /// on it.
+    /// Name of the processor's instruction set, or of the device and its driver, with both where some layers
+    /// are on the processor: the bits of answers depend on it.
     pub fn fingerprint(&self, isa: Option<Isa>) -> String {
         match self {
             Self::Host(_) => isa.map_or("reference", Isa::name).to_owned(),
             Self::Device(model) => {
                 let description = model.description();
-                format!("{} {} {}", description.interface, description.name, description.driver)
+                let on_device =
+                    format!("{} {} {}", description.interface, description.name, description.driver);
+                let isa = Isa::best().name();
+                let experts = if model.has_host_experts() { isa } else { "device" };
+                match (model.first_layer(), model.has_host_experts()) {
+                    (0, false) => on_device,
+                    (first, _) => {
+                        format!("{on_device} from layer {first}, experts on {experts}, {isa} before")
+                    }
+                }
             }
         }
     }
@@ -121,17 +159,32 @@ impl Compute {
         }
     }
 
-    /// Bytes of memory for keys and values; `None` where nobody says.
-    pub(super) fn available_bytes(&self) -> Option<u64> {
+    /// Bytes of memory available for keys and values; `None` if the device does not report it. Where layers
+    /// are on two devices, the bytes of all keys and values of as many blocks as both can hold.
+    pub(super) fn available_bytes(&self, model: &LoadedModel, dtype: KvDtype) -> Option<u64> {
         let on_host = memory::available_bytes();
-        match self {
-            Self::Host(_) => on_host,
-            // A driver in software takes the host's memory, and reports all of it.
-            Self::Device(device) => [device.available_bytes(), on_host].into_iter().flatten().min(),
+        let Self::Device(device) = self else { return on_host };
+        // A driver in software takes the host's memory, and reports all of it.
+        let on_device = [device.available_bytes(), on_host].into_iter().flatten().min();
+        let first_layer = device.first_layer();
+        if first_layer == 0 {
+            return on_device;
         }
+        let block_bytes = |layers: Range<usize>| {
+            let layout = model.kv_layout(dtype, 1).of_layers(&layers);
+            layout.bytes().filter(|&bytes| bytes > 0).map(|bytes| bytes as u128)
+        };
+        let n_layers = model.config.layers.len();
+        let whole = block_bytes(0..n_layers);
+        let scaled = |available: Option<u64>, layers: Range<usize>| {
+            let bytes = u128::from(available?) * whole? / block_bytes(layers)?;
+            Some(u64::try_from(bytes).unwrap_or(u64::MAX))
+        };
+        let scaled = [scaled(on_host, 0..first_layer), scaled(on_device, first_layer..n_layers)];
+        scaled.into_iter().flatten().min().or(on_device)
     }
 
-    /// Most KV blocks that it can hold.
+    /// Maximum number of KV blocks that the memory can hold.
     pub(super) fn most_kv_blocks(&self, model: &LoadedModel, dtype: KvDtype) -> u32 {
         match self {
             Self::Host(_) => u32::MAX,
@@ -155,7 +208,7 @@ impl Compute {
         }
     }
 
-    /// Makes a random adapter.
+    /// Creates a random adapter.
     ///
     /// # Errors
     /// When it exceeds the limits or finds no room beside the others.
@@ -172,30 +225,8 @@ impl Compute {
     }
 }
 
-fn numbered(number: usize) -> Result<FoundDevice> {
-    let mut found = probe::find()?;
-    match found.len() {
-        0 => bail!(
-            "--device vulkan:{number}: no driver offers a GPU; install the GPU's driver for Vulkan and the Vulkan loader \
-             (Debian: libvulkan1), or take --device cpu"
-        ),
-        n if number >= n => {
-            bail!(
-                "--device vulkan:{number}: devices are numbered from 0 to {}; throng devices lists them",
-                n - 1
-            )
-        }
-        _ => Ok(found.swap_remove(number)),
-    }
-}
-
-fn metal() -> Result<FoundDevice> {
-    let found = probe::find()?;
-    let metal = found.into_iter().find(|device| device.interface == "metal");
-    metal.context("--device metal: this machine has no such device; throng devices lists those it has")
-}
-
-/// The device that is measured to be faster than the processor, if one is. Devices in software are not asked.
+/// The device that is measured to be faster than the processor, if there is one. Software drivers are
+/// ignored.
 fn faster_device(section: &ModelSection) -> Option<FoundDevice> {
     let found = probe::find().unwrap_or_else(|error| {
         tracing::warn!("--device auto takes the processor: {error:#}");
@@ -212,7 +243,7 @@ fn faster_device(section: &ModelSection) -> Option<FoundDevice> {
     }
 }
 
-/// Measures products on both, and says what it found.
+/// Measures products on both devices, and logs the result.
 fn measure(section: &ModelSection, device: &FoundDevice) -> Result<bool> {
     let isa = isa(section).unwrap_or_else(Isa::best);
     let mut host = CpuBackend::with_isa(n_threads(section), isa);

@@ -44,13 +44,13 @@ enum Drafter {
 pub type WrapDraft = dyn Fn(Option<Box<dyn Executor>>) -> Option<Box<dyn Executor>> + Send;
 
 impl DraftModel {
-    /// Whether it is a head, which reads what the model computes.
+    /// Whether it is a head, which reads hidden states of the model.
     pub fn is_head(&self) -> bool {
         matches!(self.drafter, Drafter::Head(_))
     }
 
-    /// Finds and loads the draft model `name` of `model`, or the EAGLE-3 head if its files are one. With
-    /// `asks_head` they must be.
+    /// Finds and loads the draft model `name` of `model`, or the EAGLE-3 head if the files contain one. With
+    /// `asks_head`, other files are refused.
     ///
     /// # Errors
     /// When it cannot be loaded or has another vocabulary.
@@ -92,7 +92,7 @@ impl DraftModel {
         load().with_context(|| format!("the draft model {name}"))
     }
 
-    /// The EAGLE-3 head in these files; `None` if they are another kind of model.
+    /// The EAGLE-3 head in these files; `None` if they contain another kind of model.
     fn head(own: &ModelSection, model: &LoadedModel) -> Result<Option<Self>> {
         let place =
             HubPlace { model: own.model.as_deref(), revision: None, folder: own.download_dir.as_deref() };

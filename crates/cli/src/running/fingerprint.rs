@@ -8,7 +8,7 @@ use throng_model::kv_cache::KvDtype;
 const SAMPLE_BYTES: usize = 4096;
 
 /// A digest that is equal for workers with bit-identical answers. Covers each tensor's name, format, shape
-/// and a sample of its bytes, and what computes.
+/// and a sample of its bytes, and the computing device.
 pub fn fingerprint(model: &LoadedModel, kv_dtype: KvDtype, computed_by: &str) -> String {
     let commit = option_env!("THRONG_COMMIT").unwrap_or_default();
     let mut bytes =

@@ -1,4 +1,4 @@
-//! How a running model takes images, from the files beside it.
+//! Reads from the files of a running model how it takes images.
 
 use std::path::Path;
 
@@ -23,7 +23,8 @@ pub fn files(running: &RunningModel) -> Result<Option<[Value; 2]>> {
     if running.engine.capacity().takes_media { files_of(&running.model) } else { Ok(None) }
 }
 
-/// The same of a model with a vision part; `None` where no file says how it takes images.
+/// The image processor's files of a model with a vision part; `None` if no file describes the processing of
+/// images.
 fn files_of(model: &LoadedModel) -> Result<Option<[Value; 2]>> {
     if let Some(files) = model.media().and_then(|media| media.processor()) {
         return Ok(Some(files));
@@ -40,7 +41,7 @@ fn files_of(model: &LoadedModel) -> Result<Option<[Value; 2]>> {
 /// Number of tokens of an image of these sizes, width and height in pixels, each.
 ///
 /// # Errors
-/// When no file says how a model with a vision part takes images, or not in a way that is supported.
+/// When no file describes how a model with a vision part takes images, or in an unsupported way.
 pub fn tokens_of(model: &LoadedModel, sizes: &[(u32, u32)]) -> Result<Vec<u32>> {
     let files = files_of(model)?;
     let [processor, config] = files.with_context(|| format!("{} is missing", PROCESSORS[0]))?;
@@ -53,8 +54,8 @@ pub fn tokens_of(model: &LoadedModel, sizes: &[(u32, u32)]) -> Result<Vec<u32>> 
     sizes.iter().map(n_tokens).collect()
 }
 
-/// How the model takes images; `None` for a model that takes only text, and with a warning where its files do
-/// not say how.
+/// Image input of the model; `None` for a model that takes only text, and with a warning if its files do not
+/// describe the processing of images.
 pub fn input(running: &RunningModel) -> Option<ImageInput> {
     let tokenizer = running.tokenizer.as_deref()?;
     let made = files(running).map_err(|error| format!("{error:#}")).and_then(|files| {

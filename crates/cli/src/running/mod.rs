@@ -5,8 +5,10 @@ mod block_store;
 mod compute;
 mod draft_model;
 mod fingerprint;
+mod found_device;
 pub mod images;
 pub mod probe;
+mod probe_cache;
 pub mod ranks;
 mod sizes;
 
@@ -18,10 +20,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use throng_core::engine::recording::RecordedEngine;
+use throng_core::fleet::replica::RunningRanks;
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_core::scheduling::scheduler::SchedulerConfig;
-use throng_engine::{Engine, EngineConfig, EngineError, EngineHandle, StoreSettings};
+use throng_engine::{Engine, EngineConfig, EngineError, EngineHandle, Peers, Tiers};
 use throng_kernels::Isa;
 use throng_model::decoder::weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
@@ -55,7 +58,7 @@ pub struct RunningModel {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Chat template, if the model has one.
     pub chat_template: Option<Arc<ChatTemplate>>,
-    /// The engine.
+    /// The engine that serves the model.
     pub engine: EngineHandle,
     /// Notice for users.
     pub notice: Option<&'static str>,
@@ -63,12 +66,14 @@ pub struct RunningModel {
     pub kv_dtype: KvDtype,
     /// Bytes of all KV blocks.
     pub kv_bytes: u64,
-    /// Where it computes.
+    /// Device on which the model computes.
     pub compute: Compute,
     /// Settings of the engine, for a recording.
     pub recorded_engine: RecordedEngine,
     /// Start-up times.
     pub start_up: StartUp,
+    /// Ranks of the model, if it is divided over processes.
+    pub ranks: Option<RunningRanks>,
 }
 
 /// Start-up times of a model.
@@ -110,6 +115,7 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
     if let Some(path) = &section.tokenizer {
         model.vocabulary = throng_model::load::tokenizer_files(path)?;
     }
+    vocabulary::convert_original(&mut model);
     Ok((source, model))
 }
 
@@ -135,7 +141,9 @@ pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel
         own_chat_template(model)?;
     }
     let compute = Compute::Host(BackendKind::Cpu);
-    let free = compute.available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
+    let dtype = kv_dtype(section, model);
+    let free =
+        compute.available_bytes(model, dtype).map(|free| free.saturating_sub(model.weight_summary().n_bytes));
     sizes(section, &engine.scheduler_of(model), (model, Elsewhere::default()), (&compute, free)).map(drop)
 }
 
@@ -144,19 +152,20 @@ pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel
 /// # Errors
 /// When it cannot be found, is broken, or does not fit.
 pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningModel> {
-    start_reporting(section, engine, &mut |_| {})
+    start_reporting(section, engine, None, &mut |_| {})
 }
 
-/// Starts a model like [`start`], and reports the progress of loading.
+/// Starts a model like [`start`], which exchanges blocks with `peers`, and reports the progress of loading.
 ///
 /// # Errors
 /// Errors of [`start`].
 pub fn start_reporting(
     section: &ModelSection,
     engine: &EngineSection,
+    peers: Option<Peers>,
     report: &mut dyn FnMut(LoadProgress),
 ) -> Result<RunningModel> {
-    start_with(section, engine, Box::new(|draft_model| draft_model), report)
+    start_with(section, engine, (Box::new(|draft_model| draft_model), peers), report)
 }
 
 /// Starts a model like [`start_reporting`], with the draft model's executor replaced by `wrap`.
@@ -166,7 +175,7 @@ pub fn start_reporting(
 pub fn start_with(
     section: &ModelSection,
     engine: &EngineSection,
-    wrap_draft: Box<WrapDraft>,
+    (wrap_draft, peers): (Box<WrapDraft>, Option<Peers>),
     report: &mut dyn FnMut(LoadProgress),
 ) -> Result<RunningModel> {
     let started = Instant::now();
@@ -191,6 +200,7 @@ pub fn start_with(
     let scheduler = engine.scheduler_of(&model);
     let mut elsewhere = Elsewhere::default();
     elsewhere.block_bytes += draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
+    let running_ranks = division.as_ref().map(Division::running);
     let ranks = division.zip(processes).map(|(division, processes)| {
         let has_head = draft_model.as_ref().is_some_and(DraftModel::is_head);
         let processes = division.ready(processes, (&model, own_bytes), has_head)?;
@@ -198,18 +208,18 @@ pub fn start_with(
         anyhow::Ok(Ranks::new(division, processes))
     });
     let mut ranks = ranks.transpose()?;
-    let available_bytes = compute.available_bytes();
+    let available_bytes = compute.available_bytes(&model, kv_dtype(section, &model));
     let sizes = sizes(section, &scheduler, (&model, elsewhere), (&compute, available_bytes))?;
     let options = RunnerOptions { backend: compute.host(), n_threads, limits: sizes.limits };
     let names = match section.served_names.as_slice() {
         [] => source.names(&model.name),
         names => names.to_vec(),
     };
-    let store = block_store::settings(section, (&model, &compute), &names)?;
+    let tiers = block_store::tiers(section, (&model, &compute), &names, peers)?;
     let model = Arc::new(model);
     let (shared, on) = (Arc::clone(&model), compute.clone());
     let config = engine_config(engine, scheduler);
-    let handle = start_engine(config.clone(), store, move || {
+    let handle = start_engine(config.clone(), tiers, move || {
         let draft_model = draft_model.as_ref();
         draft_model::executor((&shared, &on), draft_model, &options, &*wrap_draft, ranks.as_mut())
     })?;
@@ -225,6 +235,7 @@ pub fn start_with(
         model,
         compute,
         start_up: StartUp { load: loaded, ready: started.elapsed() },
+        ranks: running_ranks,
     })
 }
 
@@ -293,8 +304,8 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
     )
 }
 
-/// Prepares the weights, and the tokenizer beside them. Gives the time when that was done, the tokenizer, and
-/// the bytes of weights that this process holds.
+/// Prepares the weights, and the tokenizer in parallel. Returns the time when both were ready, the tokenizer,
+/// and the bytes of weights that this process holds.
 fn load(
     section: &ModelSection,
     (division, n_threads, started): (Option<&Division>, usize, Instant),
@@ -451,7 +462,7 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
 /// Errors of [`Engine::start`].
 pub fn start_engine(
     config: EngineConfig,
-    store: Option<StoreSettings>,
+    tiers: Tiers,
     mut make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
 ) -> Result<EngineHandle, EngineError> {
     // The engine's threads inherit the setting from this thread. It is set last, as the executor's first
@@ -461,6 +472,6 @@ pub fn start_engine(
         throng_os::priority::set_latency_slice();
         made
     };
-    let starting = std::thread::spawn(move || Engine::start_with_store(config, store, make_executor));
+    let starting = std::thread::spawn(move || Engine::start_with_tiers(config, &tiers, make_executor));
     starting.join().unwrap_or_else(|panic| resume_unwind(panic))
 }

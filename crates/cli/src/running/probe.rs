@@ -1,68 +1,19 @@
-//! Drivers, asked in a process of their own: a driver that crashes is a sentence and not a dead server. Does
-//! not know models.
+//! Drivers, probed in a process of their own: a driver that crashes is an error and does not end the server.
+//! Results are kept for the next start. Does not know models.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
-use throng_gpu::{Adapter, AdapterDescription, AdapterKind, adapters, compute_check};
+use throng_gpu::{Adapter, adapters, compute_check};
+
+pub use super::found_device::FoundDevice;
+use super::probe_cache::{ProbeCache, Verdict};
+use crate::args::DeviceChoice;
 
 /// Time that a driver has to answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A device as its driver describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FoundDevice {
-    /// Number among the devices of this machine.
-    pub number: usize,
-    /// Interface of the driver: `vulkan` or `metal`.
-    pub interface: String,
-    /// Name of the device.
-    pub name: String,
-    /// Name and version of the driver.
-    pub driver: String,
-    /// Kind of the device.
-    pub kind: String,
-    /// Whether the processor computes, by a driver in software.
-    pub is_software: bool,
-    /// Bytes of its memory; `None`: the driver does not say.
-    pub memory_bytes: Option<u64>,
-    /// Most bytes of a buffer that a kernel reads.
-    pub max_binding_bytes: u64,
-    /// Most bytes of memory that the threads of a workgroup share.
-    pub max_shared_bytes: u32,
-    /// The reason why Throng's kernels cannot run on it.
-    pub lacks: Option<String>,
-}
-
-impl FoundDevice {
-    fn new(number: usize, adapter: &Adapter) -> Self {
-        let AdapterDescription {
-            interface,
-            name,
-            driver,
-            kind,
-            memory_bytes,
-            max_binding_bytes,
-            max_shared_bytes,
-            lacks,
-        } = adapter.describe();
-        Self {
-            number,
-            interface: interface.to_owned(),
-            name,
-            driver,
-            kind: kind.to_string(),
-            is_software: kind == AdapterKind::Software,
-            memory_bytes,
-            max_binding_bytes,
-            max_shared_bytes,
-            lacks: lacks.map(str::to_owned),
-        }
-    }
-}
 
 /// The work of the process: prints the devices as JSON, or computes on one of them.
 ///
@@ -71,23 +22,75 @@ impl FoundDevice {
 pub fn answer(number: Option<usize>) -> Result<String> {
     let Some(number) = number else {
         let found: Vec<_> =
-            adapters(false).iter().enumerate().map(|(i, adapter)| FoundDevice::new(i, adapter)).collect();
+            adapters(false).iter().enumerate().map(|(i, a)| FoundDevice::new(i, a.describe())).collect();
         return Ok(serde_json::to_string(&found)?);
     };
     compute_check(&Adapter::numbered(number, false)?)?;
     Ok("ok".to_owned())
 }
 
-/// The devices of this machine.
+/// Removes the results of earlier probes, so that drivers are tried again.
+pub fn forget() {
+    ProbeCache::of_this_machine().forget();
+}
+
+/// The devices of this machine, as found by this or an earlier start.
 ///
 /// # Errors
 /// When a driver crashes or does not answer.
 pub fn find() -> Result<Vec<FoundDevice>> {
-    let answer = ask(None).context("the drivers of GPUs cannot be asked for their devices")?;
-    serde_json::from_str(answer.trim()).context("the drivers of GPUs gave no list of devices")
+    let cache = ProbeCache::of_this_machine();
+    let found = match cache.devices() {
+        Some(kept) => kept.map_err(remembered),
+        None => {
+            let read = |answer: String| {
+                let list: serde_json::Result<Vec<FoundDevice>> = serde_json::from_str(answer.trim());
+                list.map_err(|error| format!("the drivers gave no list of devices: {error}"))
+            };
+            let found = ask(None)?.and_then(read);
+            cache.keep_devices(found.clone());
+            found
+        }
+    };
+    found.map_err(anyhow::Error::msg).context("the drivers of GPUs cannot be asked for their devices")
 }
 
-/// Computes on a device, in a process of its own.
+/// The device that is chosen by number or by interface; `None`: the processor, or the choice is `auto`.
+///
+/// # Errors
+/// When there is no such device.
+pub fn chosen(device: DeviceChoice) -> Result<Option<FoundDevice>> {
+    match device {
+        DeviceChoice::Cpu | DeviceChoice::Auto => Ok(None),
+        DeviceChoice::Vulkan(number) => numbered(number).map(Some),
+        DeviceChoice::Metal => metal().map(Some),
+    }
+}
+
+fn numbered(number: usize) -> Result<FoundDevice> {
+    let mut found = find()?;
+    match found.len() {
+        0 => bail!(
+            "--device vulkan:{number}: no driver offers a GPU; install the GPU's driver for Vulkan and the Vulkan loader \
+             (Debian: libvulkan1), or take --device cpu"
+        ),
+        n if number >= n => {
+            bail!(
+                "--device vulkan:{number}: devices are numbered from 0 to {}; throng devices lists them",
+                n - 1
+            )
+        }
+        _ => Ok(found.swap_remove(number)),
+    }
+}
+
+fn metal() -> Result<FoundDevice> {
+    let found = find()?;
+    let metal = found.into_iter().find(|device| device.interface == "metal");
+    metal.context("--device metal: this machine has no such device; throng devices lists those it has")
+}
+
+/// Computes on a device, in a process of its own, unless an earlier start has.
 ///
 /// # Errors
 /// When the driver crashes or computes wrongly, or the device is lost.
@@ -95,13 +98,27 @@ pub fn check(device: &FoundDevice) -> Result<()> {
     if let Some(lacking) = &device.lacks {
         bail!("{} lacks {lacking}", device.name);
     }
-    ask(Some(device.number)).map(drop).with_context(|| {
+    let cache = ProbeCache::of_this_machine();
+    let works = match cache.works(device) {
+        Some(kept) => kept.map_err(remembered),
+        None => {
+            let works = ask(Some(device.number))?.map(drop);
+            cache.keep_works(device.number, works.clone());
+            works
+        }
+    };
+    works.map_err(anyhow::Error::msg).with_context(|| {
         let FoundDevice { number, name, driver, .. } = device;
         format!("device {number}, {name} with the driver {driver}, does not work")
     })
 }
 
-fn ask(number: Option<usize>) -> Result<String> {
+fn remembered(fault: String) -> String {
+    format!("{fault}; found by an earlier start: throng devices --probe-again tries again")
+}
+
+/// The answer of a process that asks the drivers, or the fault of the driver.
+fn ask(number: Option<usize>) -> Result<Verdict<String>> {
     let program = std::env::current_exe().context("this program is not found")?;
     let mut command = Command::new(program);
     command.args(["devices", "--probe"]).args(number.map(|number| number.to_string()));
@@ -111,20 +128,22 @@ fn ask(number: Option<usize>) -> Result<String> {
         child.stdout.take().map(|pipe| reader(Box::new(pipe))),
         child.stderr.take().map(|pipe| reader(Box::new(pipe))),
     ];
-    let status = wait(&mut child)?;
+    let Some(status) = wait(&mut child)? else {
+        return Ok(Err(format!("the driver did not answer within {} seconds", TIMEOUT.as_secs())));
+    };
     let read = |reader: Option<std::thread::JoinHandle<String>>| {
         reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
     };
     let (out, err) = (read(out), read(err));
     if status.success() {
-        return Ok(out);
+        return Ok(Ok(out));
     }
     // Drivers write to standard error, too; this program's words are the last ones, if it could say any.
     let said = err.lines().rev().find_map(|line| line.strip_prefix("error: "));
-    match said.filter(|_| status.code() == Some(1)) {
-        Some(reason) => bail!("{reason}"),
-        None => bail!("the driver crashed the process that asked it ({})", describe(status)),
-    }
+    Ok(Err(match said.filter(|_| status.code() == Some(1)) {
+        Some(reason) => reason.to_owned(),
+        None => format!("the driver crashed the process that asked it ({})", describe(status)),
+    }))
 }
 
 fn reader(mut pipe: Box<dyn Read + Send>) -> std::thread::JoinHandle<String> {
@@ -135,16 +154,17 @@ fn reader(mut pipe: Box<dyn Read + Send>) -> std::thread::JoinHandle<String> {
     })
 }
 
-fn wait(child: &mut Child) -> Result<ExitStatus> {
+/// Waits for the process; `None` if it took too long and was ended.
+fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
     let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait().context("the process of the driver cannot be waited for")? {
-            return Ok(status);
+            return Ok(Some(status));
         }
         if started.elapsed() > TIMEOUT {
             let _ = child.kill();
             let _ = child.wait();
-            bail!("the driver did not answer within {} seconds", TIMEOUT.as_secs());
+            return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -53,7 +53,7 @@ impl EngineSection {
     }
 }
 
-/// Memory of this host that blocks and states take besides: in a draft model, in other processes.
+/// Host memory that blocks and states take elsewhere: in a draft model, in other processes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Elsewhere {
     /// Bytes for each block of keys and values.
@@ -63,7 +63,7 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Adds what the other processes of a divided model take.
+    /// Adds the memory of the other processes of a divided model.
     pub(super) fn add(&mut self, processes: &RankProcesses, dtype: KvDtype) -> Result<()> {
         self.block_bytes += processes.block_bytes(dtype).context("the KV block is too large")?;
         self.state_bytes += processes.state_bytes();

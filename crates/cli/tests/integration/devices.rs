@@ -7,9 +7,16 @@ use throng_testkit::shared_files::note_skipped;
 
 use crate::process::throng;
 
-/// Runs the program with the drivers that a file names; the file need not exist.
+/// Runs the program with the drivers that a file names; the file need not exist. No probe before is known.
 fn run(arguments: &[&str], drivers: Option<&Path>) -> (i32, String) {
+    let caches = tempfile::tempdir().unwrap();
+    run_in(caches.path(), arguments, drivers)
+}
+
+/// Runs the program with the results of probes in a folder.
+fn run_in(caches: &Path, arguments: &[&str], drivers: Option<&Path>) -> (i32, String) {
     let mut command = throng(arguments);
+    command.env("XDG_CACHE_HOME", caches);
     if let Some(drivers) = drivers {
         command.env("VK_DRIVER_FILES", drivers).env("VK_ICD_FILENAMES", drivers);
     }
@@ -62,10 +69,27 @@ fn a_driver_that_crashes_is_a_sentence() {
     }
     let (status, told) = run(&[&GENERATE[..5], &["--device", "auto"]].concat(), Some(&path("crash.json")));
     assert_eq!(status, 0, "{told}");
+    // The verdict is kept with its reason, until the driver's library changes or it is tried again.
+    let caches = tempfile::tempdir().unwrap();
+    let devices = |arguments: &[&str]| run_in(caches.path(), arguments, Some(&path("crash.json"))).1;
+    let is_kept = |told: &str| told.contains("(signal 6); found by an earlier start");
+    assert!(!is_kept(&devices(&["devices"])));
+    let told = devices(&["devices"]);
+    assert!(is_kept(&told), "{told}");
+    assert!(is_kept(&devices(&GENERATE)));
+    assert!(!is_kept(&devices(&["devices", "--probe-again"])));
+    std::fs::write(caches.path().join("throng/devices.json"), "{").unwrap();
+    assert!(!is_kept(&devices(&["devices"])));
+    assert!(is_kept(&devices(&["devices"])));
+    std::fs::write(&library, "no library").unwrap();
+    let told = devices(&["devices"]);
+    assert!(!told.contains("signal 6"), "{told}");
 }
 
 #[test]
 fn a_device_is_listed_and_computes() {
+    let caches = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str], drivers| run_in(caches.path(), arguments, drivers);
     let (status, told) = run(&["devices"], None);
     assert_eq!(status, 0, "{told}");
     if told.contains("No driver offers a GPU.") {
@@ -74,6 +98,13 @@ fn a_device_is_listed_and_computes() {
     assert!(told.contains("vulkan:0") && told.contains("yes"), "{told}");
     let (status, told) = run(&[&GENERATE[..], &["--temperature", "0"]].concat(), None);
     assert_eq!(status, 0, "{told}");
+    // The processor alone, with a GPU's flags; and layers on both.
+    for (layers, device) in [("0", "vulkan:0"), ("all", "vulkan:0"), ("1", "vulkan:0"), ("1", "cpu")] {
+        let divided = [&GENERATE[..5], &["--temperature", "0", "--device", device, "-ngl", layers]].concat();
+        let (status, told) = run(&divided, None);
+        assert_eq!(status, 0, "{told}");
+        assert_eq!(told.contains("--gpu-layers has no effect"), device == "cpu", "{told}");
+    }
     let (status, told) = run(&["generate", "--prompt", "Hello", "--device", "vulkan:99"], None);
     assert_eq!(status, 1, "{told}");
     assert!(told.contains("--device vulkan:99: devices are numbered from 0 to "), "{told}");

@@ -10,7 +10,7 @@ use throng_cli::args::{CommandLine, words_of};
 use crate::process::throng;
 
 /// Flags of cargo, docker, curl and other programs that the pages name.
-const OTHER_PROGRAMS: [&str; 23] = [
+const OTHER_PROGRAMS: [&str; 24] = [
     "--bench",
     "--build-arg",
     "--core",
@@ -18,6 +18,7 @@ const OTHER_PROGRAMS: [&str; 23] = [
     "--env",
     "--git",
     "--locked",
+    "--mca",
     "--memory",
     "--no-show-model-warnings",
     "--nocapture",

@@ -201,6 +201,70 @@ fn named_chat_templates_are_fetched_into_their_folder() {
     assert_eq!(fs::read(newer.join(template)).unwrap(), b"{{ tools }}");
 }
 
+/// Names of all files under a folder.
+fn names_in(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            names.extend(names_in(&entry.path()).iter().map(|inner| format!("{name}/{inner}")));
+        } else {
+            names.push(name);
+        }
+    }
+    names.sort();
+    names
+}
+
+#[test]
+fn an_encoder_comes_with_its_modules() {
+    let modules =
+        br#"[{"path":"","type":"T"},{"path":"1_Pooling","type":"P"},{"path":"2_Dense","type":"D"}]"#;
+    let wanted: [(&str, &[u8]); 9] = [
+        ("1_Pooling/config.json", b"{}"),
+        ("2_Dense/config.json", b"{}"),
+        ("2_Dense/model.safetensors", b"dense"),
+        ("config.json", b"{}"),
+        ("config_sentence_transformers.json", b"{}"),
+        ("model.safetensors", b"weights"),
+        ("modules.json", modules),
+        ("sentence_bert_config.json", b"{}"),
+        ("tokenizer.json", b"{}"),
+    ];
+    let others: [(&str, &[u8]); 3] =
+        [("2_Dense/pytorch_model.bin", b"?"), ("3_Other/config.json", b"{}"), ("onnx/config.json", b"{}")];
+    let hub = Hub::start(&[&wanted[..], &others[..]].concat());
+    let home = tempfile::tempdir().unwrap();
+    let mut settings = hub.settings(home.path());
+    let folder = locate("org/name", &settings).unwrap();
+    assert_eq!(names_in(&folder), wanted.map(|(name, _)| name));
+    settings.offline = true;
+    assert_eq!(locate("org/name", &settings).unwrap(), folder);
+}
+
+#[test]
+fn a_model_that_sees_comes_with_its_processor_and_a_gguf_with_its_encoder() {
+    let hub = Hub::start(&[
+        ("config.json", b"{}"),
+        ("model.safetensors", b"weights"),
+        ("preprocessor_config.json", b"{}"),
+        ("video_preprocessor_config.json", b"{}"),
+        ("m-Q4_0.gguf", b"gguf"),
+        ("mmproj-m-F16.gguf", b"half"),
+        ("mmproj-m-F32.gguf", b"full"),
+    ]);
+    let home = tempfile::tempdir().unwrap();
+    let folder = locate("org/name", &hub.settings(home.path())).unwrap();
+    assert_eq!(names_in(&folder), ["config.json", "model.safetensors", "preprocessor_config.json"]);
+    let home = tempfile::tempdir().unwrap();
+    let mut settings = hub.settings(home.path());
+    let model = locate("org/name:Q4_0", &settings).unwrap();
+    assert!(model.ends_with("m-Q4_0.gguf"), "{}", model.display());
+    assert_eq!(names_in(model.parent().unwrap()), ["m-Q4_0.gguf", "mmproj-m-F16.gguf"]);
+    settings.offline = true;
+    assert_eq!(locate("org/name:Q4_0", &settings).unwrap(), model);
+}
+
 #[test]
 fn an_interrupted_transfer_is_resumed() {
     let hub = Hub::start(&[("model-Q8_0.gguf", &weights())]);
@@ -300,7 +364,7 @@ fn without_a_network_the_cache_is_used_or_the_error_explains() {
 #[test]
 fn a_format_names_the_file_and_the_cache_is_listed_and_cleared() {
     let hub = Hub::start(&[
-        ("mmproj-Q4_K_M.gguf", b"not needed"),
+        ("mmproj-Q4_K_M.gguf", b"an encoder"),
         ("n-Q4_K_M.gguf", b"four"),
         ("n-Q8_0-00001-of-00002.gguf", b"eight"),
         ("n-Q8_0-00002-of-00002.gguf", b"more"),
@@ -323,8 +387,10 @@ fn a_format_names_the_file_and_the_cache_is_listed_and_cleared() {
     let first = Path::new(out.trim());
     assert_eq!(fs::read(first).unwrap(), b"eight");
     assert_eq!(fs::read(first.with_file_name("n-Q8_0-00002-of-00002.gguf")).unwrap(), b"more");
-    let (status, _, told) = run(&["pull", "org/name"]);
-    assert!(status == Some(1) && told.contains("as org/name:Q4_K_M"), "{told}");
+    let (status, out, told) = run(&["pull", "org/name"]);
+    assert!(status == Some(0) && out.trim().ends_with("/n-Q4_K_M.gguf"), "{told}");
+    let encoder = Path::new(out.trim()).with_file_name("mmproj-Q4_K_M.gguf");
+    assert!(encoder.exists(), "the encoder of images comes with the model");
     let (status, _, told) = run(&["pull", "org/name:Q5_0"]);
     assert!(status == Some(1) && told.contains("n-Q4_K_M.gguf") && !told.contains("mmproj"), "{told}");
 

@@ -21,5 +21,6 @@ mod standard_streams;
 mod start;
 mod tokenizers;
 mod tools;
+mod units;
 mod unreadable_pictures;
 mod usage;

@@ -1,4 +1,4 @@
-//! Bytes and numbers as words of a shared memory, read and written one by one. Does not know what they are.
+//! Bytes and numbers as words of a shared memory, read and written one by one. Does not know their meaning.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

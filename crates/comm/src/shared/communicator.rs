@@ -28,15 +28,15 @@ pub struct SharedCommunicator {
     member: usize,
     /// Ranks of the members among all ranks.
     members: Vec<usize>,
-    /// Rounds that this rank has published.
+    /// Number of rounds that this rank has published.
     round: u32,
     watch: Watch,
     usage: Usage,
 }
 
-/// Numbers that are summed, in memory and in words.
+/// Numbers that are summed, in memory and as words of shared memory.
 trait Number: Copy {
-    /// Numbers of a word.
+    /// Number of elements in a word.
     const PER_WORD: usize;
 
     fn write(words: &[AtomicU64], numbers: &[Self]);
@@ -65,7 +65,7 @@ impl Number for f32 {
     }
 }
 
-/// bfloat16.
+/// Elements in bfloat16.
 impl Number for u16 {
     const PER_WORD: usize = 4;
 
@@ -136,7 +136,7 @@ impl SharedCommunicator {
         Ok(())
     }
 
-    /// Publishes what was written to the own slot.
+    /// Publishes the content of the own slot.
     fn publish(&self) {
         Counter::at(&self.host, self.rounds_of(self.member)).set(self.round);
     }

@@ -6,15 +6,15 @@ use throng_os::shared_memory::SharedSizes;
 
 use super::MAX_RANKS;
 
-/// Words of a slot: what a rank publishes in one round of a collective.
+/// Number of words of a slot, which a rank publishes in one round of a collective.
 pub(super) const SLOT_WORDS: usize = 32 * 1024;
-/// Words that a mailbox buffers.
+/// Number of words that a mailbox buffers.
 pub(super) const MAILBOX_WORDS: usize = 512 * 1024;
 /// Distance of two flags: no two of them are in one cache line, nor in a pair of lines that is fetched
 /// together.
 const FLAG_STRIDE: usize = 32;
 
-/// Where the ranks of a host and of its groups have their counters and buffers.
+/// Layout of the counters and buffers of a host's ranks and of its groups.
 #[derive(Debug)]
 pub(super) struct Layout {
     n_ranks: usize,
@@ -64,12 +64,12 @@ impl Layout {
         SharedSizes { n_flags: n_flags * FLAG_STRIDE, n_words }
     }
 
-    /// The flag that a rank counts up to renew its lease.
+    /// Index of the flag that a rank increments to renew its lease.
     pub(super) fn heartbeat(&self, rank: usize) -> usize {
         rank * FLAG_STRIDE
     }
 
-    /// The flag that says whether a rank ended.
+    /// Offset of the flag for the end of a rank.
     pub(super) fn ended(&self, rank: usize) -> usize {
         (self.n_ranks + rank) * FLAG_STRIDE
     }
@@ -94,7 +94,7 @@ impl Layout {
         [[first, first + 1], [first + 2, first + 3]].map(|pair| pair.map(|flag| flag * FLAG_STRIDE))
     }
 
-    /// The words of a mailbox.
+    /// Range of the words of a mailbox.
     pub(super) fn mailbox(&self, from: usize, to: usize) -> Range<usize> {
         let first = 2 * self.n_memberships() * SLOT_WORDS + (from * self.n_ranks + to) * MAILBOX_WORDS;
         first..first + MAILBOX_WORDS

@@ -1,5 +1,5 @@
-//! Leases of ranks: each rank counts a flag up while its process runs, so that others notice when it is
-//! stopped. Does not know what ranks wait for.
+//! Leases of ranks: each rank increments a counter while its process runs, so that others notice when it is
+//! stopped. Does not know why ranks wait.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -12,7 +12,7 @@ use crate::{CommError, Loss};
 
 /// Time between two renewals.
 const RENEWAL: Duration = Duration::from_millis(100);
-/// Time after the last renewal that was seen, after which a rank is lost.
+/// Time after a rank's last observed renewal after which it counts as lost.
 const LEASE: Duration = Duration::from_millis(1_500);
 
 /// The lease of this process's rank; when it is dropped, the rank has ended.
@@ -87,7 +87,7 @@ impl Drop for Lease {
 /// Watches the leases of other ranks while this one waits.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// For each rank the renewal that was seen last, and when it was seen first.
+    /// Last observed renewal of each rank, with the time of its first observation.
     seen: Vec<(u32, Instant)>,
 }
 
@@ -96,8 +96,8 @@ impl Watch {
         Self { seen: vec![(0, Instant::now()); n_ranks] }
     }
 
-    /// Fails if the rank has ended or its lease has. `waiting_since` is when this wait began: what was seen
-    /// before says nothing, since nobody looked in between.
+    /// Fails if the rank has ended or its lease has expired. `waiting_since` is the time at which this wait
+    /// began: earlier observations do not count, since no rank was watched in between.
     pub(super) fn check(
         &mut self,
         host: &SharedHost,

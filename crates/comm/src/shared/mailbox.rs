@@ -28,7 +28,7 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// A multiple of the ring's length, so that counters that wrap around stay at their place in it.
+/// A multiple of the ring's length, so that counters that wrap around keep their position in it.
 const _: () = assert!((1_u64 << 32).is_multiple_of(MAILBOX_WORDS as u64), "counters wrap with the ring");
 
 /// Sends bytes from rank `from`.

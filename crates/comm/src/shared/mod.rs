@@ -1,8 +1,8 @@
 //! Communication between processes of one host, or between threads, over shared memory. Does not know other
 //! hosts.
 //!
-//! Collectives run in rounds. In a round each rank publishes at most [`layout::SLOT_WORDS`] words in its
-//! slot, of which it has two, and counts its own rounds. A rank that publishes a round has read all that it
+//! Collectives run in rounds. In a round each rank publishes at most [`layout::SLOT_WORDS`] words in one of
+//! its two slots, and counts its own rounds. A rank publishes a round only after it has read all that it
 //! needs of the round before; so a slot may be written again once all ranks have published the round after
 //! it.
 
@@ -23,7 +23,7 @@ pub use communicator::SharedCommunicator;
 use layout::Layout;
 use lease::Lease;
 
-/// Most ranks over one shared memory.
+/// Maximum number of ranks over one shared memory.
 pub const MAX_RANKS: usize = 32;
 
 /// The memory of all ranks of a host and the groups that they form.
@@ -35,7 +35,7 @@ pub struct SharedHost {
 
 impl SharedHost {
     /// Creates the memory for `n_ranks` ranks and for groups of them, each given by the ranks of its members
-    /// in order. A group of all ranks is there besides.
+    /// in order. A group of all ranks is always added.
     ///
     /// # Errors
     /// When the system refuses.
@@ -64,13 +64,14 @@ impl SharedHost {
         self.memory.file()
     }
 
-    /// Marks a rank as ended: whoever waits for it fails at once. For the process that sees another one end.
+    /// Marks a rank as ended, so that all ranks that wait for it fail at once. Called by the process that
+    /// sees the rank's process end.
     pub fn note_end(&self, rank: usize) {
         lease::note_end(self, rank);
     }
 
-    /// Makes this process, or thread, a rank, until what is returned is dropped and all communicators made of
-    /// it.
+    /// Makes this process, or thread, a rank, until the returned value and all communicators made from it are
+    /// dropped.
     ///
     /// # Errors
     /// When the system refuses a thread, which renews the rank's lease.

@@ -1,4 +1,5 @@
-//! Waiting for the counter of another rank: spinning first, then asleep. Does not know what is counted.
+//! Waiting for the counter of another rank: spinning first, then asleep. Does not know the meaning of
+//! counters.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use crate::{CommError, Deadline, Loss};
 
 /// Time of spinning: as long as it takes to wake a thread that sleeps.
 const SPINNING: Duration = Duration::from_micros(50);
-/// Looks at the counter between two looks at the clock.
+/// Number of checks of the counter between two checks of the clock.
 const LOOKS: usize = 64;
 /// Longest sleep: leases are watched after each.
 const SLEEP: Duration = Duration::from_millis(50);
@@ -33,7 +34,7 @@ impl<'a> Counter<'a> {
         self.value.load(Ordering::Acquire)
     }
 
-    /// Sets the counter, after all that this thread wrote before, and wakes who waits for it.
+    /// Sets the counter, after all that this thread wrote before, and wakes the threads that wait for it.
     pub(super) fn set(self, value: u32) {
         // In one order with the look at the sleepers, and with their look at the value.
         self.value.store(value, Ordering::SeqCst);
@@ -42,7 +43,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Waits until the counter of `rank` is one that `is_enough`, and returns it.
+    /// Waits until `is_enough` accepts the counter of `rank`, and returns it.
     pub(super) fn wait(
         self,
         is_enough: impl Fn(u32) -> bool,
@@ -88,7 +89,7 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// Whether a counter that wraps around has come to `value`.
+/// Whether a counter that wraps around has reached `value`.
 pub(super) fn has_reached(counter: u32, value: u32) -> bool {
     counter.wrapping_sub(value) as i32 >= 0
 }

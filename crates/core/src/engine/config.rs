@@ -37,7 +37,7 @@ pub struct EngineConfig {
     pub max_logged_steps: u32,
     /// Maximum number of latest inputs in the input log, at least 1.
     pub max_logged_inputs: u32,
-    /// Maximum bytes of prompts and outputs in the input log; the latest input is kept whatever its size.
+    /// Maximum bytes of prompts and outputs in the input log; the latest input is always kept.
     pub max_logged_input_bytes: u64,
 }
 

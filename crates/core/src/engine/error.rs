@@ -15,7 +15,7 @@ pub enum SubmitError {
     /// The engine finishes its requests and takes no new ones.
     #[error("the engine is shutting down")]
     Draining,
-    /// The engine has no executor and could not make another.
+    /// The engine has no executor and could not create another.
     #[error("the engine is not healthy")]
     Unhealthy,
 }
@@ -54,14 +54,14 @@ pub enum EngineFailure {
         /// every 8 log-probabilities.
         n_events: usize,
     },
-    /// The request can never run. [`SubmitError::Refused`] reports it earlier, unless the request did not
-    /// come through the handle.
+    /// The request can never run. [`SubmitError::Refused`] reports it earlier, unless the request did not use
+    /// the handle.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The id is that of another request that has not ended.
     #[error("the request id is in use")]
     DuplicateId,
-    /// The engine could not make another executor.
+    /// The engine could not create another executor.
     #[error("the engine is not healthy")]
     Unhealthy,
     /// The engine stopped before the request was done.

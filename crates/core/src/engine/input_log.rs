@@ -9,8 +9,8 @@ use crate::time::Timestamp;
 
 use crate::engine::engine_core::{Input, StepDone};
 
-/// Maximum number of entries of an output whose buffers are reused; otherwise the log would come to hold
-/// only large buffers.
+/// Maximum number of entries of an output whose buffers are reused; otherwise the log would accumulate large
+/// buffers.
 const MAX_REUSED_ENTRIES: usize = 1024;
 
 /// An input and its time.
@@ -18,7 +18,7 @@ const MAX_REUSED_ENTRIES: usize = 1024;
 pub struct LoggedInput {
     /// Time that was passed to the core.
     pub now: Timestamp,
-    /// The input.
+    /// The recorded input.
     pub input: Input,
     n_bytes: usize,
 }
@@ -72,7 +72,7 @@ impl InputLog {
         self.n_bytes
     }
 
-    /// Takes the content; the bounds stay.
+    /// Takes the content and keeps the bounds.
     pub fn take(&mut self) -> Self {
         let empty = Self::new(self.max_inputs, self.max_bytes);
         let taken = std::mem::replace(self, empty);
@@ -107,6 +107,7 @@ fn bytes_of(input: &Input) -> usize {
         Input::StepDone(done) => n_entries(&done.output) * size_of::<TokenLogprob>(),
         Input::ExecutorNotMade { reason, .. } => reason.len(),
         Input::StoreOpened { kept, .. } => size_of_val(&**kept),
+        Input::ExportBlocks(wanted) => size_of_val(&**wanted),
         Input::Abort(_)
         | Input::AbortSequence(_)
         | Input::ReaderBehind { .. }

@@ -15,9 +15,9 @@ pub enum EngineState {
     Running,
     /// Finishes its requests and takes no new ones.
     Draining,
-    /// Has no executor and could not make another; takes no requests.
+    /// The engine has no executor and could not create another; it takes no requests.
     Unhealthy,
-    /// Has stopped.
+    /// The engine has stopped.
     Stopped,
 }
 

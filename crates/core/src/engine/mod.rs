@@ -19,7 +19,7 @@ mod stats;
 mod step_log;
 
 pub use config::EngineConfig;
-pub use engine_core::{EXECUTOR_TIMEOUT, Effect, EngineCore, Epoch, Input, StepDone, StepError};
+pub use engine_core::{EXECUTOR_TIMEOUT, Effect, EngineCore, Epoch, Input, PlainToken, StepDone, StepError};
 pub use error::{EngineFailure, StreamEvent, SubmitError};
 pub use input_log::{InputLog, LoggedInput};
 pub use intake::{EngineState, Intake};

@@ -1,5 +1,5 @@
 //! Recorded requests: sizes and outcomes without text and token ids. Prompts and outputs are names of blocks
-//! and lengths, from which requests are made that share as much as the recorded ones did. A resumed request
+//! and lengths; requests made from them share the same prefixes as the recorded ones. A resumed request
 //! becomes a whole one, a beam search plain continuations, and constraints are left out.
 
 use crate::request::{Adapter, AdapterId, Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
@@ -39,8 +39,8 @@ pub struct RecordedOutput {
 }
 
 impl RecordedRequest {
-    /// Makes a request for an engine with this vocabulary that shares prefixes with others as the recorded
-    /// one did.
+    /// Creates a request for an engine with this vocabulary that shares the same prefixes with others as the
+    /// recorded one.
     ///
     /// # Panics
     /// When the vocabulary has fewer than two tokens.

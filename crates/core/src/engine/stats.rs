@@ -31,7 +31,7 @@ pub struct FailureCounts {
     pub panicked_steps: u64,
     /// Number of steps that the executor could not run.
     pub failed_steps: u64,
-    /// Number of failed requests, whatever the cause.
+    /// Number of failed requests.
     pub requests: u64,
 }
 

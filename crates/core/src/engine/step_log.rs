@@ -17,7 +17,7 @@ pub struct StepRecord {
     pub planning: Nanos,
     /// Time in the executor, for beginning the step and waiting for its end; 0 if the step gave no result.
     pub executing: Nanos,
-    /// Part of the executor's time that went into sampling.
+    /// Part of the executor's time that was spent on sampling.
     pub choosing: Nanos,
     /// Number of requests that arrived since the step before was planned.
     pub n_arrivals: u32,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The names of a model's adapters, in memory or not.
 #[derive(Debug)]
 pub struct AdapterNames {
-    /// For each name, the value of `clock` at its last use.
+    /// Value of `clock` at the last use of each name.
     last_used: BTreeMap<String, u64>,
     max_names: usize,
     /// Increases by one with each use.
@@ -33,7 +33,7 @@ impl AdapterNames {
         self.last_used.insert(name.to_owned(), 0);
     }
 
-    /// Checks that an adapter may get this name, which another one may have if `in_place`.
+    /// Checks that an adapter may get this name, which may be in use if `in_place`.
     ///
     /// # Errors
     /// When the name is taken, or there are too many.
@@ -59,40 +59,9 @@ impl AdapterNames {
         self.last_used.remove(name);
     }
 
-    /// The adapter that is removed to make room for another: the least recently used one of those that
-    /// `may_go`.
+    /// The adapter to evict in favour of another: the least recently used one of those that `may_go`.
     pub fn oldest(&self, may_go: impl Fn(&str) -> bool) -> Option<&str> {
         let may_go = self.last_used.iter().filter(|(name, _)| may_go(name));
         may_go.min_by_key(|(_, last_used)| **last_used).map(|(name, _)| name.as_str())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_one_unused_for_longest_goes() {
-        let mut names = AdapterNames::new(3);
-        names.add_first("never");
-        for name in ["a", "b", "a"] {
-            names.use_now(name);
-        }
-        assert_eq!(names.oldest(|_| true), Some("never"));
-        assert_eq!(names.oldest(|name| name != "never"), Some("b"));
-        assert_eq!(names.oldest(|_| false), None);
-        names.remove("never");
-        assert_eq!(names.oldest(|_| true), Some("b"));
-    }
-
-    #[test]
-    fn names_are_unique_and_bounded() {
-        let mut names = AdapterNames::new(2);
-        names.use_now("a");
-        assert_eq!((names.check("a", false), names.check("a", true)), (Err(NameRefusal::Taken), Ok(())));
-        names.use_now("b");
-        assert_eq!((names.check("c", false), names.check("b", true)), (Err(NameRefusal::TooMany(2)), Ok(())));
-        names.remove("a");
-        assert_eq!(names.check("c", false), Ok(()));
     }
 }

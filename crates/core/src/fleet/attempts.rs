@@ -5,8 +5,8 @@ use crate::fleet::routing::ReplicaId;
 
 /// Maximum number of engines that a request is sent to, each at most once.
 const MAX_ATTEMPTS: usize = 3;
-/// Maximum number of gateways, besides, that turn a request away because none of their engines is in a
-/// permitted region.
+/// Maximum number of further gateways that reject a request because none of their engines is in a permitted
+/// region.
 const MAX_TURNED_AWAY: usize = 16;
 
 /// The engines that a request was sent to.
@@ -17,7 +17,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Engines that were asked, which are not asked again.
+    /// Engines that were tried, which are not tried again.
     pub fn tried(&self) -> &[ReplicaId] {
         &self.tried
     }
@@ -35,7 +35,7 @@ impl Attempts {
         is_free
     }
 
-    /// Whether another engine may be asked after the last one has failed; if its connection was lost, the
+    /// Whether another engine may be tried after the last one has failed; if its connection was lost, the
     /// next attempt is no retry.
     pub fn retry(&self, is_lost: bool) -> Retry {
         if self.tried.len() - self.n_turned_away >= MAX_ATTEMPTS {

@@ -8,7 +8,7 @@ use crate::fleet::routing::{Choice, PrefixIndex, Query, Region, ReplicaId, Route
 use crate::scheduling::block_hash::BlockKey;
 use crate::time::{Nanos, Timestamp};
 
-/// Retries that a model may make before its first request, and the most that it may save up.
+/// Number of retries that a model may use before its first request, and maximum number that it may save up.
 const RESERVED_RETRIES: u32 = 10;
 const MAX_SAVED_RETRIES: u32 = 100;
 /// Maximum number of block names kept for the cache of one replica.
@@ -20,7 +20,7 @@ const PREDICTED: Nanos = Nanos::from_ms(100);
 /// The replicas of a model, with the state that choices among them depend on.
 #[derive(Debug)]
 pub struct Dispatch {
-    /// Chooses among replicas.
+    /// Router that chooses among replicas.
     pub router: Router,
     /// Tells which replicas are fit for requests.
     pub board: Board,
@@ -32,15 +32,17 @@ pub struct Dispatch {
 /// Facts of a request that a choice depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand<'a> {
-    /// Tokens of the prompt, with those already generated.
+    /// Number of tokens of the prompt, with those already generated.
     pub n_tokens: u32,
     /// The names of its full blocks, in their order.
     pub blocks: &'a [BlockKey],
+    /// The name of the requests that begin alike, as the client says.
+    pub session: Option<BlockKey>,
     /// The name of the only replica that the client wants.
     pub pinned: Option<&'a str>,
     /// The regions that a residency rule binds it to.
     pub regions: Option<&'a [Region]>,
-    /// Replicas that were tried and are not asked again.
+    /// Replicas that were tried and are not tried again.
     pub tried: &'a [ReplicaId],
 }
 
@@ -68,7 +70,7 @@ impl Dispatch {
         id
     }
 
-    /// Removes a replica. Attempts that run there still give their load back.
+    /// Removes a replica. Attempts that run on it still return their load.
     pub fn remove(&mut self, id: ReplicaId) {
         self.router.remove(id);
         self.board.remove(id);
@@ -79,13 +81,13 @@ impl Dispatch {
         self.budget.request();
     }
 
-    /// Whether one more attempt may be made, which is then paid for.
+    /// Whether one more attempt is within the budget, which it is then charged to.
     #[must_use]
     pub fn may_retry(&mut self) -> bool {
         self.budget.retry()
     }
 
-    /// Chooses a replica for the next attempt; `None` if none may be asked. A repeated attempt goes to a
+    /// Chooses a replica for the next attempt; `None` if none may be used. A repeated attempt goes to a
     /// replica that is fit for requests, if there is any, also while most are not.
     pub fn place(&mut self, demand: &Demand<'_>, now: Timestamp) -> Option<Attempt> {
         let ready = if demand.tried.is_empty() { self.board.ready() } else { Vec::new() };
@@ -105,11 +107,13 @@ impl Dispatch {
         now: Timestamp,
     ) -> Option<Attempt> {
         let mut eligible = self.board.eligible();
-        eligible.retain(|id| answering.contains(id));
+        let mut sorted = answering.to_vec();
+        sorted.sort_unstable();
+        eligible.retain(|id| sorted.binary_search(id).is_ok());
         self.place_among(demand, &eligible, now).or_else(|| self.place_among(demand, answering, now))
     }
 
-    /// Chooses a replica for the next attempt among these, whatever their health.
+    /// Chooses a replica for the next attempt among these, fit or not.
     pub fn place_among(
         &mut self,
         demand: &Demand<'_>,
@@ -122,8 +126,8 @@ impl Dispatch {
             Some(name) => Some(self.router.named(name)?),
             None => None,
         };
-        let Demand { n_tokens, blocks, regions, .. } = *demand;
-        let query = Query { n_tokens, blocks, pinned, eligible: &eligible, regions };
+        let Demand { n_tokens, blocks, session, regions, .. } = *demand;
+        let query = Query { n_tokens, blocks, session, pinned, eligible: &eligible, regions };
         let choice = self.router.choose(&query, now)?;
         let ticket = self.router.start(&choice, &query);
         *self.n_running.entry(choice.replica).or_default() += 1;
@@ -135,8 +139,10 @@ impl Dispatch {
     /// `is_judged`.
     pub fn first_token(&mut self, attempt: &mut Attempt, took: Nanos, is_judged: bool, now: Timestamp) {
         if is_judged {
-            let delay = relative(took, attempt.choice.usual_ttft);
-            self.board.succeed(attempt.choice.replica, Some(delay), now);
+            // The time of a prompt that another replica has computed says nothing about this one.
+            let is_own = attempt.choice.prefill().is_none();
+            let delay = is_own.then(|| relative(took, attempt.choice.usual_ttft));
+            self.board.succeed(attempt.choice.replica, delay, now);
         }
         self.router.first_token(&mut attempt.ticket);
     }
@@ -158,7 +164,7 @@ impl Dispatch {
         self.n_running.get(&id).copied().unwrap_or(0)
     }
 
-    /// Whether no replica may be asked now, but a new one may soon become ready.
+    /// Whether no replica may be used now, but a new one may soon become ready.
     pub fn is_about_to_start(&self, now: Timestamp) -> bool {
         self.board.eligible().is_empty() && self.board.is_about_to_start(now)
     }
@@ -168,65 +174,4 @@ impl Dispatch {
 fn relative(took: Nanos, predicted: Nanos) -> Nanos {
     let scale = PREDICTED.0 as f64 / predicted.0.max(1) as f64;
     Nanos((took.0 as f64 * scale) as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fleet::routing::Policy;
-
-    const NOW: Timestamp = Timestamp::from_ns(0);
-
-    fn dispatch() -> Dispatch {
-        Dispatch::new(Router::new(Policy::default(), 0), HealthConfig::default())
-    }
-
-    fn demand(tried: &[ReplicaId]) -> Demand<'_> {
-        Demand { n_tokens: 1, blocks: &[], pinned: None, regions: None, tried }
-    }
-
-    #[test]
-    fn replicas_are_asked_once_they_have_answered_a_probe() {
-        let mut dispatch = dispatch();
-        assert!(dispatch.place(&demand(&[]), NOW).is_none() && !dispatch.is_about_to_start(NOW));
-        let id = dispatch.add("a", NOW);
-        assert!(dispatch.place(&demand(&[]), NOW).is_none() && dispatch.is_about_to_start(NOW));
-        let probe = dispatch.board.probe_due(id, NOW).expect("the first one is due at once");
-        assert!(dispatch.is_about_to_start(NOW), "it runs");
-        dispatch.board.probed(probe, None, NOW);
-        assert!(!dispatch.is_about_to_start(NOW), "it failed; the next one is due later");
-        let later = NOW + HealthConfig::default().ejection;
-        let probe = dispatch.board.probe_due(id, later).expect("due");
-        dispatch.board.probed(probe, Some(Nanos::from_ms(1)), later);
-        let attempt = dispatch.place(&demand(&[]), later).expect("it is ready");
-        assert!(attempt.was_ready && dispatch.n_running(id) == 1);
-        assert!(dispatch.place(&demand(&[id]), later).is_none(), "it was tried");
-        let elsewhere = Demand { pinned: Some("b"), ..demand(&[]) };
-        assert!(dispatch.place(&elsewhere, later).is_none());
-        dispatch.end(attempt);
-        assert_eq!(dispatch.n_running(id), 0);
-    }
-
-    #[test]
-    fn those_that_answer_are_asked_whatever_their_health_where_none_is_fit() {
-        let mut dispatch = dispatch();
-        let [first, second] = ["a", "b"].map(|name| dispatch.add(name, NOW));
-        let attempt = dispatch.place_answering(&demand(&[]), &[first], NOW).expect("it answers");
-        assert_eq!((attempt.choice.replica, attempt.was_ready), (first, false));
-        dispatch.board.be_ready(second, NOW);
-        let attempt = dispatch.place_answering(&demand(&[]), &[first, second], NOW).expect("both answer");
-        assert_eq!((attempt.choice.replica, attempt.was_ready), (second, true));
-        dispatch.remove(second);
-        assert!(dispatch.place(&demand(&[]), NOW).is_none());
-        dispatch.end(attempt);
-    }
-
-    #[test]
-    fn retries_are_paid_by_requests() {
-        let mut dispatch = dispatch();
-        let n_first = (0..100).take_while(|_| dispatch.may_retry()).count();
-        assert_eq!(n_first, RESERVED_RETRIES as usize);
-        (0..10).for_each(|_| dispatch.request());
-        assert!(dispatch.may_retry() && !dispatch.may_retry());
-    }
 }

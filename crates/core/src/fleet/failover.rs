@@ -1,5 +1,5 @@
-//! One request over several replicas: the output that was passed on, whether another replica may continue
-//! after a failure, and the rest that it is asked for. Has no clock.
+//! Failover of one request over several replicas: the output that was passed on, whether another replica may
+//! continue after a failure, and the rest of the request. Has no clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Failover {
     /// The replicas that the request was submitted to, but for those that ended after a token.
     tried: Tried,
     n_outlived: usize,
-    /// Whether a token has come since the request was submitted last.
+    /// Whether a token has arrived since the last submission of the request.
     has_progressed: bool,
     is_prompt_reported: bool,
     continuations: Vec<Progress>,
@@ -66,14 +66,19 @@ impl Failover {
         }
     }
 
+    /// Notes that the request was submitted to its replica only at `now`.
+    pub fn submitted_at(&mut self, now: Duration) {
+        self.submitted = now;
+    }
+
     /// Output tokens of all continuations so far.
     pub fn n_output(&self) -> usize {
         self.continuations.iter().map(|continuation| continuation.output.len()).sum()
     }
 
-    /// Notes that `replica` has failed, because it `has_ended` or for another reason. A stream whose
-    /// replica has ended is always moved. A replica that fails before the first token may fail at many
-    /// requests, so another attempt is a retry then.
+    /// Notes that `replica` has failed, because it `has_ended` or for another reason. A stream whose replica
+    /// has ended is always moved. A replica that fails before the first token may fail for many requests, so
+    /// another attempt is then a retry.
     pub fn failed(&mut self, replica: ReplicaId, has_ended: bool, now: Duration) -> Retry {
         self.submitted = now;
         let has_progressed = std::mem::take(&mut self.has_progressed);
@@ -86,14 +91,14 @@ impl Failover {
         if has_progressed || has_ended { Retry::Free } else { Retry::Paid }
     }
 
-    /// Whether a request may wait for a replica to come back after one has ended. A request that is pinned
-    /// to a replica ends with it, and one that another model can answer goes to that model unless output
-    /// has been passed on.
+    /// Whether a request may wait for a replica to come back after one has ended. A request that is pinned to
+    /// a replica ends with it, and one that another model can answer goes to that model unless output has
+    /// been passed on.
     pub fn may_wait(&self, has_ended: bool, is_pinned: bool, is_last_resort: bool) -> bool {
         has_ended && !is_pinned && (self.n_output() > 0 || is_last_resort)
     }
 
-    /// Takes out the replicas that were tried, to ask others.
+    /// Takes out the replicas that were tried, to try others.
     pub fn take_tried(&mut self) -> Tried {
         std::mem::take(&mut self.tried)
     }
@@ -103,7 +108,7 @@ impl Failover {
         self.tried = tried;
     }
 
-    /// The rest of the request, for the next replica; `None` if nothing has been reported and the whole
+    /// The rest of the request, for the next replica; `None` if no token has been reported and the whole
     /// request with `sampling` is submitted again.
     pub fn rest(&self, sampling: &Arc<SamplingParams>) -> Option<Rest> {
         if !self.is_prompt_reported {
@@ -119,7 +124,7 @@ impl Failover {
         Some(Rest { sampling, continuations: resumed.collect() })
     }
 
-    /// Notes an event that came at `now`, and returns it with the times of the whole request; `None` if it
+    /// Notes an event that arrived at `now`, and returns it with the times of the whole request; `None` if it
     /// was passed on before.
     pub fn note<E>(&mut self, event: StreamEvent<E>, now: Duration) -> Option<StreamEvent<E>> {
         match event {
@@ -168,8 +173,8 @@ impl Failover {
     }
 }
 
-/// The times of a continuation whose last replica was asked `delay` after the request arrived and measured
-/// `timing`. Its first token was passed on after `first_token`, maybe from another replica.
+/// The times of a continuation whose last replica was tried `delay` after the request arrived and measured
+/// `timing`. Its first token was passed on after `first_token`, possibly from another replica.
 fn whole_timing(timing: Timing, delay: Duration, first_token: Option<Duration>) -> Timing {
     if delay.is_zero() {
         return timing;
@@ -183,110 +188,5 @@ fn whole_timing(timing: Timing, delay: Duration, first_token: Option<Duration>) 
             ..timing
         },
         _ => timing,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fleet::replica::TokenReport;
-    use crate::fleet::routing::{Policy, PrefixIndex, Router};
-    use crate::request::FinishReason;
-    use crate::scheduling::batch::TokenLogprob;
-
-    type Event = StreamEvent<()>;
-
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    fn replicas<const N: usize>() -> [ReplicaId; N] {
-        let mut router = Router::new(Policy::default(), 0);
-        [(); N].map(|()| router.add("replica", PrefixIndex::Inferred, 0))
-    }
-
-    fn prompt() -> Event {
-        StreamEvent::Prompt { cached_tokens: 0, logprobs: Vec::new() }
-    }
-
-    fn token(index: u32, token: TokenId) -> Event {
-        let chosen = TokenLogprob { token, logprob: 0.0, rank: 0 };
-        StreamEvent::Token { index, report: TokenReport { chosen, top: Vec::new() } }
-    }
-
-    fn finished(index: u32, timing: Timing) -> Event {
-        StreamEvent::Finished { index, reason: FinishReason::Length, timing }
-    }
-
-    /// A request of two continuations that a replica has taken in.
-    fn begun(replica: ReplicaId) -> Failover {
-        let mut tried = Tried::default();
-        tried.ask(replica);
-        Failover::new(2, tried)
-    }
-
-    #[test]
-    fn the_rest_is_what_has_not_ended_behind_what_was_passed_on() {
-        let [first] = replicas();
-        let mut request = begun(first);
-        let sampling = Arc::new(SamplingParams { prompt_logprobs: Some(1), ..SamplingParams::default() });
-        assert_eq!(request.rest(&sampling), None, "nothing was reported");
-        for event in [prompt(), token(0, 7), token(1, 8), token(0, 9), finished(1, Timing::default())] {
-            assert!(request.note(event, ms(1)).is_some());
-        }
-        request.abort(0);
-        request.abort(1);
-        assert_eq!(request.failed(first, true, ms(5)), Retry::Free);
-        let rest = request.rest(&sampling).expect("the prompt was reported");
-        assert_eq!(rest.continuations, [ResumedContinuation { index: 0, output: [7, 9].into() }]);
-        assert_eq!((rest.sampling.prompt_logprobs, request.n_output()), (None, 3));
-        assert_eq!(request.aborted().collect::<Vec<_>>(), [0], "1 has ended");
-        // The next replica reports neither the prompt nor what has ended again.
-        assert!(request.note(prompt(), ms(6)).is_none() && request.note(token(1, 1), ms(6)).is_none());
-        assert!(!request.has_ended() && request.note(token(2, 1), ms(6)).is_none());
-        let timing = Timing { first_token: Some(ms(1)), last_token: Some(ms(2)), ..Timing::default() };
-        let Some(StreamEvent::Finished { timing, .. }) = request.note(finished(0, timing), ms(9)) else {
-            panic!("the last continuation ends");
-        };
-        assert_eq!((timing.first_token, timing.last_token), (Some(ms(1)), Some(ms(7))));
-        assert!(request.has_ended());
-    }
-
-    #[test]
-    fn a_failure_before_the_first_token_is_a_retry_unless_the_process_has_ended() {
-        let [first, second, third] = replicas();
-        let mut request = begun(first);
-        assert_eq!(request.failed(first, false, ms(1)), Retry::Paid);
-        let mut tried = request.take_tried();
-        assert!(tried.all().contains(&first), "it is not asked again");
-        tried.ask(second);
-        request.set_tried(tried);
-        assert_eq!(request.failed(second, true, ms(2)), Retry::Free);
-        assert!(!request.may_wait(true, false, false) && request.may_wait(true, false, true));
-        let mut tried = request.take_tried();
-        tried.ask(third);
-        assert!(!tried.may_ask(), "three replicas were tried");
-        request.set_tried(tried);
-        assert!(request.note(token(0, 1), ms(3)).is_some());
-        assert_eq!(request.failed(third, false, ms(4)), Retry::Free, "it got on there");
-        assert!(request.may_wait(true, false, false) && !request.may_wait(true, true, true));
-    }
-
-    #[test]
-    fn replicas_that_end_after_a_token_are_outlived_a_bounded_number_of_times() {
-        let [first] = replicas();
-        let mut request = begun(first);
-        for number in 0.. {
-            assert!(number < 100);
-            assert!(request.note(token(0, 1), ms(number)).is_some());
-            assert_eq!(request.failed(first, true, ms(number)), Retry::Free);
-            let mut tried = request.take_tried();
-            if !tried.may_ask() {
-                assert!(number as usize >= MAX_REPLICAS_OUTLIVED);
-                return;
-            }
-            tried.ask(first);
-            request.set_tried(tried);
-        }
     }
 }

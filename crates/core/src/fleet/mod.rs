@@ -1,5 +1,5 @@
-//! Decisions about replicas and models: which replica a request goes to, which one goes on with it after a
-//! failure, which models and adapters stay in memory.
+//! Decisions about replicas and models: the replica of a request, failover to another one, and the models and
+//! adapters that stay in memory.
 
 mod adapters;
 mod attempts;

@@ -10,11 +10,11 @@ const GRACE: Duration = Duration::from_secs(1);
 /// State of a model in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// On disk only.
+    /// The model is on disk only.
     Absent,
-    /// Being loaded.
+    /// The model is being loaded.
     Loading,
-    /// In memory; takes requests.
+    /// The model is in memory and takes requests.
     Loaded,
     /// Draining: takes no new requests, and is unloaded when the running ones have ended.
     Leaving,
@@ -23,11 +23,11 @@ pub enum Standing {
 /// Next step for a request to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The model can be asked.
+    /// The request can be sent to the model.
     Ask,
     /// The model must be loaded.
     Load,
-    /// This model must be unloaded first.
+    /// Unloads this model first.
     Unload(usize),
     /// The request must wait until a state has changed.
     Wait,
@@ -41,6 +41,8 @@ struct Model {
     last_used: Duration,
     /// Time without requests after which the model is unloaded, if a request has set one.
     stay: Option<Duration>,
+    /// Whether it leaves only when it is told to, and needs no room.
+    is_main: bool,
 }
 
 /// The models, by their numbers, and the bound of their bytes in memory.
@@ -67,8 +69,23 @@ impl Residency {
             n_bytes,
             last_used: Duration::ZERO,
             stay: None,
+            is_main: false,
         });
         self.models.len() - 1
+    }
+
+    /// Adds a loaded model that leaves only when it is told to, and whose bytes do not count; returns its
+    /// number.
+    pub fn add_main(&mut self) -> usize {
+        let number = self.add(0);
+        let model = &mut self.models[number];
+        (model.standing, model.is_main) = (Standing::Loaded, true);
+        number
+    }
+
+    /// Whether [`Self::add_main`] has added a model.
+    pub fn is_main(&self, model: usize) -> bool {
+        self.models[model].is_main
     }
 
     /// State of a model.
@@ -78,7 +95,7 @@ impl Residency {
 
     /// Bytes of models in memory, being loaded or draining.
     pub fn n_bytes(&self) -> u64 {
-        let present = self.models.iter().filter(|model| model.standing != Standing::Absent);
+        let present = self.models.iter().filter(|model| model.standing != Standing::Absent && !model.is_main);
         present.fold(0, |sum, model| sum.saturating_add(model.n_bytes))
     }
 
@@ -95,7 +112,7 @@ impl Residency {
         }
         let held = self.n_bytes();
         let fits = held.saturating_add(self.models[model].n_bytes) <= self.max_bytes;
-        if fits || held == 0 {
+        if fits || held == 0 || self.models[model].is_main {
             self.models[model].standing = Standing::Loading;
             return Step::Load;
         }
@@ -166,103 +183,9 @@ impl Residency {
         unused_for: impl Fn(&Model) -> Duration,
         is_idle: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let loaded = self.models.iter().enumerate().filter(|(_, model)| model.standing == Standing::Loaded);
+        let may_go = |model: &Model| model.standing == Standing::Loaded && !model.is_main;
+        let loaded = self.models.iter().enumerate().filter(|(_, model)| may_go(model));
         let unused = loaded.filter(|(_, model)| now.saturating_sub(model.last_used) >= unused_for(model));
         unused.filter(|(number, _)| is_idle(*number)).min_by_key(|(_, model)| model.last_used).map(|(n, _)| n)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn s(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn the_one_unused_for_longest_makes_room() {
-        let mut models = Residency::new([40, 40, 40, 200], 100);
-        for (model, at) in [(0, 1), (1, 2)] {
-            assert_eq!(models.wanted(model, s(at), |_| true), Step::Load);
-            assert_eq!(models.wanted(model, s(at), |_| true), Step::Wait);
-            models.loaded(model, Some(45), s(at));
-        }
-        assert_eq!(models.wanted(0, s(3), |_| true), Step::Ask);
-        assert_eq!(models.wanted(2, s(10), |model| model != 1), Step::Unload(0), "1 has requests");
-        assert_eq!(models.wanted(2, s(10), |_| true), Step::Wait);
-        assert_eq!(models.wanted(0, s(10), |_| true), Step::Wait, "it leaves");
-        models.left(0);
-        assert_eq!(models.wanted(2, s(11), |_| true), Step::Load);
-        models.loaded(2, None, s(11));
-        assert_eq!(models.standing(2), Standing::Absent);
-        assert_eq!(models.wanted(3, s(12), |_| false), Step::Wait, "nobody can go");
-        assert_eq!(models.wanted(3, s(12), |_| true), Step::Unload(1));
-        models.left(1);
-        assert_eq!(models.wanted(3, s(13), |_| true), Step::Load, "too large, but alone");
-    }
-
-    #[test]
-    fn idle_models_go_and_used_ones_stay() {
-        let mut models = Residency::new([1, 1], u64::MAX);
-        for model in [0, 1] {
-            assert_eq!(models.wanted(model, s(0), |_| true), Step::Load);
-            models.loaded(model, Some(1), s(0));
-        }
-        assert_eq!(models.idle_for(s(10), s(5), |_| true), None);
-        assert_eq!(models.idle_for(s(10), s(12), |model| model == 0), Some(0));
-        assert_eq!(models.idle_for(s(10), s(15), |_| true), None, "1 was in use at 12");
-        assert!(!models.leave(0) && models.leave(1) && !models.leave(1));
-    }
-
-    #[test]
-    fn a_request_sets_how_long_its_model_stays() {
-        let mut models = Residency::new([1, 1], u64::MAX);
-        for model in [0, 1] {
-            assert_eq!(models.wanted(model, s(0), |_| true), Step::Load);
-            models.loaded(model, Some(1), s(0));
-        }
-        models.keep(0, Duration::MAX);
-        models.keep(1, Duration::ZERO);
-        assert_eq!(models.idle_for(s(10), s(2), |model| model == 0), None, "1 has requests");
-        assert_eq!(models.idle_for(s(10), s(4), |_| true), Some(1));
-        assert_eq!(models.idle_for(s(10), s(1000), |_| true), None, "0 stays");
-        models.left(1);
-        assert_eq!(models.wanted(1, s(1001), |_| true), Step::Load);
-        models.loaded(1, Some(1), s(1001));
-        assert_eq!(models.idle_for(s(10), s(1005), |_| true), None, "the usual time holds again");
-    }
-
-    /// Random requests, ends of loads and unloads: the bound holds unless a larger model is alone, and
-    /// every waiting request is served.
-    #[test]
-    fn random_schedules_keep_the_bound_and_come_to_an_end() {
-        let seed = fastrand::u64(..);
-        let mut random = fastrand::Rng::with_seed(seed);
-        for _ in 0..2_000 {
-            let sizes: Vec<u64> = (0..random.usize(1..6)).map(|_| random.u64(1..60)).collect();
-            let max_bytes = random.u64(1..100);
-            let mut models = Residency::new(sizes.clone(), max_bytes);
-            let (mut now, mut busy) = (s(0), vec![false; sizes.len()]);
-            let mut waiting: Vec<usize> = Vec::new();
-            for step in 0..400 {
-                now += Duration::from_millis(random.u64(0..2_000));
-                if step < 200 && random.bool() {
-                    waiting.push(random.usize(..sizes.len()));
-                }
-                for model in 0..sizes.len() {
-                    busy[model] = step < 200 && random.u8(..4) == 0;
-                    match models.standing(model) {
-                        Standing::Loading if random.bool() => models.loaded(model, Some(sizes[model]), now),
-                        Standing::Leaving if random.bool() => models.left(model),
-                        _ => {}
-                    }
-                }
-                waiting.retain(|&model| models.wanted(model, now, |n| !busy[n]) != Step::Ask);
-                let n_present = (0..sizes.len()).filter(|&n| models.standing(n) != Standing::Absent).count();
-                assert!(models.n_bytes() <= max_bytes || n_present == 1, "seed {seed}");
-            }
-            assert!(waiting.is_empty(), "seed {seed}: {waiting:?}");
-        }
     }
 }

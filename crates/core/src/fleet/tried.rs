@@ -1,4 +1,4 @@
-//! Replicas that a request was submitted to, and whether they may be asked again. Does not ask.
+//! Replicas that a request was submitted to, and whether they may be tried again. Does not send requests.
 
 use crate::fleet::routing::ReplicaId;
 
@@ -7,14 +7,14 @@ use crate::fleet::routing::ReplicaId;
 /// does not multiply the work.
 const MAX_REPLICAS_TRIED: usize = 3;
 
-/// Whether another replica may be asked after one has failed or refused.
+/// Whether another replica may be tried after one has failed or refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Permitted outside the retry budget: requests whose process has ended add no load.
+    /// Permitted outside the retry budget: a retry of a request whose process has ended adds no load.
     Free,
     /// Permitted within the retry budget, since other requests may fail in the same way.
     Paid,
-    /// Forbidden: the maximum number of replicas was asked.
+    /// Forbidden: the maximum number of replicas was tried.
     Never,
 }
 
@@ -25,13 +25,12 @@ pub struct Tried {
     n: usize,
     /// Replicas that run the request, refused it or failed at it.
     known: Vec<ReplicaId>,
-    /// Replicas whose process ended. A process that replaced one can be asked when no other replica is
-    /// left.
+    /// Replicas whose process ended. A process that replaced one can be tried when no other replica is left.
     ended: Vec<ReplicaId>,
 }
 
 impl Tried {
-    /// Whether one more replica may be asked.
+    /// Whether one more replica may be tried.
     pub fn may_ask(&self) -> bool {
         self.n < MAX_REPLICAS_TRIED
     }
@@ -41,7 +40,7 @@ impl Tried {
         self.known.iter().chain(&self.ended).copied().collect()
     }
 
-    /// Replicas that are never asked again, and the one that ended last.
+    /// Replicas that are never tried again, and the one that ended last.
     pub fn refusing(&self) -> Vec<ReplicaId> {
         self.known.iter().chain(self.ended.last()).copied().collect()
     }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of the content that a span stands for, as the encoder reads it: equal digests mean equal
+/// SHA-256 of the content that a span represents, as the encoder reads it: equal digests mean equal
 /// embeddings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ContentDigest(pub [u8; 32]);
 
-/// Kind of a span's content. A kind that is not known is an error: an image must not be passed over.
+/// Kind of a span's content. An unknown kind is an error: an image must not be skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanKind {
@@ -21,11 +21,11 @@ pub enum SpanKind {
     Image,
     /// Frames of a video.
     Video,
-    /// Sound.
+    /// A sound, encoded for the model.
     Audio,
 }
 
-/// Tokens of a span that stand for features, without separators between them.
+/// Tokens of a span that represent features, without separators between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FeatureRun {
     /// Distance of the first of the tokens from the start of the span.
@@ -44,8 +44,7 @@ pub struct ContentLayout {
     pub grid: [u32; 3],
     /// Dimensions of the pixel values, the slowest first, as the model's processor returns them.
     pub shape: Vec<u32>,
-    /// Tokens that stand for features, in the order of the features: in increasing order, apart from each
-    /// other.
+    /// Tokens that represent features, in increasing order, without overlap.
     pub runs: Vec<FeatureRun>,
 }
 
@@ -80,7 +79,7 @@ impl ContentLayout {
         self.shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side as usize))
     }
 
-    /// Number of tokens that stand for features.
+    /// Number of tokens that represent features.
     pub fn n_features(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.len)).sum()
     }
@@ -90,7 +89,8 @@ impl ContentLayout {
         self.runs.last().map_or(0, |run| u64::from(run.offset) + u64::from(run.len))
     }
 
-    /// Index of the feature that the token at `offset` from the start of the span stands for, if it does.
+    /// Index of the feature that the token at `offset` from the start of the span represents; `None` for
+    /// separators.
     pub fn feature_at(&self, offset: u32) -> Option<usize> {
         let mut n_before = 0;
         for run in &self.runs {
@@ -185,62 +185,5 @@ impl Eq for MediaContent {}
 impl std::hash::Hash for MediaContent {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.digest.hash(state);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn layout(shape: &[u32], runs: &[(u32, u32)]) -> ContentLayout {
-        ContentLayout {
-            kind: SpanKind::Image,
-            grid: [1, 2, 2],
-            shape: shape.to_vec(),
-            runs: runs.iter().map(|&(offset, len)| FeatureRun { offset, len }).collect(),
-        }
-    }
-
-    fn content(shape: &[u32], runs: &[(u32, u32)], pixels: &[f32]) -> Result<MediaContent, ContentError> {
-        MediaContent::new(layout(shape, runs), pixels.into())
-    }
-
-    #[test]
-    fn a_digest_covers_all_that_an_encoder_reads() {
-        let one = content(&[2, 2], &[(0, 4)], &[0.0, 1.0, 2.0, 3.0]).expect("valid");
-        let video = ContentLayout { kind: SpanKind::Video, ..layout(&[2, 2], &[(0, 4)]) };
-        let grid = ContentLayout { grid: [1, 1, 4], ..layout(&[2, 2], &[(0, 4)]) };
-        let pixels: Arc<[f32]> = [0.0, 1.0, 2.0, 3.0].into();
-        let others = [
-            content(&[2, 2], &[(0, 4)], &[0.0, 1.0, 2.0, -3.0]),
-            content(&[2, 2], &[(0, 4)], &[-0.0, 1.0, 2.0, 3.0]),
-            content(&[4, 1], &[(0, 4)], &[0.0, 1.0, 2.0, 3.0]),
-            content(&[4], &[(0, 4)], &[0.0, 1.0, 2.0, 3.0]),
-            content(&[2, 2], &[(0, 2), (3, 2)], &[0.0, 1.0, 2.0, 3.0]),
-            MediaContent::new(video, pixels.clone()),
-            MediaContent::new(grid, pixels.clone()),
-        ];
-        for other in others {
-            assert_ne!(one.digest(), other.expect("valid").digest());
-        }
-        assert_eq!(one, MediaContent::new(layout(&[2, 2], &[(0, 4)]), pixels).expect("valid"));
-    }
-
-    #[test]
-    fn what_is_no_content_is_refused() {
-        assert_eq!(content(&[2, 2], &[(0, 1)], &[0.0; 3]), Err(ContentError::OtherShape { n_values: 3 }));
-        let huge = content(&[u32::MAX; 3], &[(0, 1)], &[0.0; 3]);
-        assert_eq!(huge, Err(ContentError::OtherShape { n_values: 3 }));
-        assert_eq!(content(&[1], &[(0, 2), (1, 1)], &[0.0]), Err(ContentError::UnorderedRuns));
-        assert_eq!(content(&[1], &[(0, 0)], &[0.0]), Err(ContentError::UnorderedRuns));
-        assert_eq!(content(&[1], &[(0, 1)], &[f32::NAN]), Err(ContentError::NotFinite));
-    }
-
-    #[test]
-    fn separators_between_the_tokens_have_no_features() {
-        let rows = layout(&[1], &[(0, 2), (3, 2)]);
-        let features: Vec<_> = (0..6).map(|offset| rows.feature_at(offset)).collect();
-        assert_eq!(features, [Some(0), Some(1), None, Some(2), Some(3), None]);
-        assert_eq!((rows.n_features(), rows.n_tokens()), (4, 5));
     }
 }

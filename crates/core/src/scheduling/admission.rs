@@ -14,15 +14,15 @@ pub enum Refusal {
     /// A prompt token is outside the vocabulary.
     #[error("token {token} is outside the vocabulary of {vocabulary_size} tokens")]
     InvalidToken {
-        /// The token.
+        /// Id of the token.
         token: TokenId,
         /// Size of the vocabulary; token ids are below it.
         vocabulary_size: u32,
     },
-    /// The prompt leaves no room for an output token, or for the output so far.
+    /// The prompt, or the output so far, leaves no room for an output token.
     #[error("the prompt needs {n_tokens} tokens of context, the limit is {limit}")]
     TooLong {
-        /// Prompt tokens, and one for the output if any is asked for, or the longest output so far.
+        /// Prompt tokens, plus one for the output if an output is requested, or the longest output so far.
         n_tokens: usize,
         /// Maximum number of tokens of a sequence.
         limit: usize,
@@ -86,8 +86,8 @@ impl Admission {
         self.capacity.keeps_media_whole
     }
 
-    /// Most tokens of a span: where it is computed in one step, those that are left beside one token of each
-    /// other sequence, so that others cannot keep it waiting.
+    /// Maximum tokens of a span. A span that is computed in one step may have as many as the step has beside
+    /// one token of each other sequence, so that others cannot keep it waiting.
     fn longest_span(&self) -> u32 {
         let ExecutorCapacity { max_batch_tokens, max_batch_sequences, .. } = self.capacity;
         if self.keeps_media_whole() { max_batch_tokens.saturating_sub(max_batch_sequences) } else { u32::MAX }

@@ -8,10 +8,10 @@ use crate::request::{BeamSearch, EarlyStopping, FinishReason, SamplingParams, To
 use crate::scheduling::batch::TokenLogprob;
 use crate::scheduling::step_output::ChosenToken;
 
-/// Index that stands for no token, before the first one.
+/// Index that represents no token, before the first one.
 const NONE: u32 = u32::MAX;
 
-/// The beams of one request. Each live beam is a sequence of the request; its tokens are kept here too, as
+/// The beams of one request. Each active beam is a sequence of the request; its tokens are kept here too, as
 /// a tree, with their reports.
 #[derive(Debug)]
 pub struct Beams {
@@ -21,27 +21,27 @@ pub struct Beams {
     step_sampling: Arc<SamplingParams>,
     /// Maximum number of output tokens.
     n_most: usize,
-    /// Number of output tokens of each live beam.
+    /// Number of output tokens of each active beam.
     n_output: usize,
     /// Live beams, the most likely first.
     live: Vec<Beam>,
-    /// Finished beams, the best first; at most as many as beams.
+    /// Finished beams, the best first; at most the number of beams.
     finished: Vec<Finished>,
-    /// Tokens of all beams, live, finished or dropped.
+    /// Tokens of all beams, active, finished or dropped.
     tree: Vec<Node>,
     tops: Vec<TokenLogprob>,
 }
 
-/// A live beam.
+/// An active beam.
 #[derive(Debug)]
 struct Beam {
     /// Index of its sequence within the request.
     index: u32,
     /// The sum of its tokens' log-probabilities.
     logprob: f64,
-    /// Its newest token in the tree.
+    /// Index of the beam's newest token in the tree.
     newest: u32,
-    /// The most likely next tokens, once they are known.
+    /// The most likely next tokens, once they are reported.
     next: Option<Vec<TokenLogprob>>,
 }
 
@@ -62,7 +62,7 @@ struct Node {
 /// A beam and one of its next tokens.
 #[derive(Debug)]
 struct Candidate {
-    /// Index of the beam among the live ones.
+    /// Index of the beam among the active ones.
     beam_idx: usize,
     token: TokenLogprob,
     logprob: f64,
@@ -75,7 +75,7 @@ pub struct NextBeam {
     pub index: u32,
     /// The index of the sequence that it continues.
     pub parent: u32,
-    /// The token that it adds.
+    /// Token that extends the beam.
     pub token: TokenId,
 }
 
@@ -122,29 +122,29 @@ impl Beams {
         beam.next = Some(next.to_vec());
     }
 
-    /// Whether the next tokens of the beam with this index are known, so that it waits for the others.
+    /// Whether the next tokens of the beam with this index are reported, so that it waits for the others.
     pub fn has_reported(&self, index: u32) -> bool {
         self.live.iter().any(|beam| beam.index == index && beam.next.is_some())
     }
 
-    /// Whether the next tokens of all beams are known.
+    /// Whether the next tokens of all beams are reported.
     pub fn is_step_complete(&self) -> bool {
         self.live.iter().all(|beam| beam.next.is_some())
     }
 
-    /// Whether no beam is live.
+    /// Whether no beam is active.
     pub fn is_done(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// Indices of the live beams.
+    /// Indices of the active beams.
     pub fn indices(&self) -> impl Iterator<Item = u32> {
         self.live.iter().map(|beam| beam.index)
     }
 
-    /// Chooses the beams of the next step, once [`Self::is_step_complete`]; none when the search is over.
-    /// The first continuation of a beam keeps its index; the others take indices that become free, then
-    /// unused ones.
+    /// Chooses the beams of the next step, once [`Self::is_step_complete`]; none when the search is over. The
+    /// first continuation of a beam keeps its index; the others take indices that become free, then unused
+    /// ones.
     pub fn advance(&mut self) -> Vec<NextBeam> {
         self.n_output += 1;
         let candidates = self.candidates();
@@ -229,7 +229,7 @@ impl Beams {
         logprob / (n_tokens as f64).powf(self.search.length_penalty)
     }
 
-    /// Whether the search ends although beams are live, of which the best has this log-probability.
+    /// Whether the search ends although beams are active, of which the best has this log-probability.
     fn is_over(&self, best_logprob: f64) -> bool {
         if self.finished.len() < self.search.width as usize {
             return false;
@@ -243,7 +243,7 @@ impl Beams {
         self.score(best_logprob, n_tokens) <= worst
     }
 
-    /// Makes the chosen continuations the live beams.
+    /// Makes the chosen continuations the active beams.
     fn replace_live(&mut self, chosen: &[Candidate], tops: &[Range<usize>]) -> Vec<NextBeam> {
         let mut kept = vec![false; self.live.len()];
         let is_first: Vec<bool> =

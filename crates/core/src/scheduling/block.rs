@@ -1,4 +1,4 @@
-//! Blocks of the KV cache. Does not know what they hold.
+//! Blocks of the KV cache. Does not know their content.
 
 use serde::{Deserialize, Serialize};
 

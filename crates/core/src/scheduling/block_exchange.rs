@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::scheduling::batch::BlockId;
 use crate::scheduling::block_hash::BlockNamespace;
 
-/// Layout of a block's bytes in an executor. Blocks are exchanged only between executors with equal
-/// layouts, in which they give equal bits.
+/// Layout of a block's bytes in an executor. Blocks are exchanged only between executors with equal layouts,
+/// in which their bits are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockLayout {
     /// The fingerprint of the model: equal for models whose outputs are equal to the bit.
@@ -18,6 +18,8 @@ pub struct BlockLayout {
     pub name: Arc<str>,
     /// Bytes of one block over all layers.
     pub n_bytes: usize,
+    /// Number of parts, of a block's size, in which a recurrent state is exchanged; 0 for a model without.
+    pub n_state_parts: u32,
 }
 
 impl BlockLayout {
@@ -30,8 +32,8 @@ impl BlockLayout {
     /// Checks that blocks in the layout `theirs` can be taken over.
     ///
     /// # Errors
-    /// The first difference: of the model, the type of keys and values, the name of the layout, the size of a
-    /// block.
+    /// The first difference: in the model, the type of keys and values, the name of the layout, or the size
+    /// of a block.
     pub fn check(&self, theirs: &Self) -> Result<(), BlockExchangeError> {
         let mismatch =
             |ours: &Arc<str>, theirs: &Arc<str>| Mismatch { ours: ours.clone(), theirs: theirs.clone() };
@@ -47,6 +49,10 @@ impl BlockLayout {
         if self.n_bytes != theirs.n_bytes {
             return Err(BlockExchangeError::WrongSize { n_bytes: theirs.n_bytes, expected: self.n_bytes });
         }
+        let n_bytes = |layout: &Self| layout.n_bytes.saturating_mul(layout.n_state_parts as usize);
+        if self.n_state_parts != theirs.n_state_parts {
+            return Err(BlockExchangeError::WrongSize { n_bytes: n_bytes(theirs), expected: n_bytes(self) });
+        }
         Ok(())
     }
 }
@@ -61,10 +67,10 @@ pub struct ExportedBlocks {
 }
 
 impl ExportedBlocks {
-    /// Checks that an executor with the layout `ours` can take them over into `n_blocks` blocks.
+    /// Checks that an executor with the layout `ours` can import them into `n_blocks` blocks.
     ///
     /// # Errors
-    /// When the layouts differ, or the bytes are not those of as many blocks.
+    /// When the layouts differ, or the number of bytes does not match the number of blocks.
     pub fn check(&self, ours: &BlockLayout, n_blocks: usize) -> Result<(), BlockExchangeError> {
         ours.check(&self.layout)?;
         match n_blocks.checked_mul(ours.n_bytes) {
@@ -81,9 +87,9 @@ impl ExportedBlocks {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{theirs}, not {ours}")]
 pub struct Mismatch {
-    /// The name here.
+    /// Name of this side's model or format.
     pub ours: Arc<str>,
-    /// The name that came with the blocks.
+    /// The name of the other side's model or format.
     pub theirs: Arc<str>,
 }
 
@@ -99,12 +105,12 @@ pub enum BlockExchangeError {
     /// The block does not exist.
     #[error("block {} of {n_blocks}", .block.0)]
     NoSuchBlock {
-        /// The missing block.
+        /// The block that does not exist.
         block: BlockId,
         /// Number of blocks of the executor.
         n_blocks: u32,
     },
-    /// The blocks are those of another model.
+    /// The blocks belong to another model.
     #[error("blocks of another model: {0}")]
     OtherModel(Mismatch),
     /// Keys and values have another type.
@@ -113,7 +119,7 @@ pub enum BlockExchangeError {
     /// The bytes are laid out in another way.
     #[error("blocks in another layout: {0}")]
     OtherLayout(Mismatch),
-    /// The bytes are not those of as many blocks.
+    /// The number of bytes does not match the number of blocks.
     #[error("{n_bytes} bytes of blocks, not {expected}")]
     WrongSize {
         /// Number of bytes received.
@@ -121,7 +127,7 @@ pub enum BlockExchangeError {
         /// Number of bytes of these blocks.
         expected: usize,
     },
-    /// The device failed.
+    /// The device failed to copy the block.
     #[error("the device failed: {0}")]
     Device(String),
 }

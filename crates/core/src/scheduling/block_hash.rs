@@ -14,11 +14,11 @@ use crate::scheduling::block::BLOCK_TOKENS;
 /// The tokens of one full block.
 pub type BlockTokens = [TokenId; BLOCK_TOKENS];
 
-/// Name of a prefix that ends at a block boundary, made of its tokens and its root.
+/// Name of a prefix that ends at a block boundary, derived from its tokens and its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockHash([u8; 32]);
 
-/// Content of a full block: its name with all that the name is made of, so that not even a faulty hash leads
+/// Content of a full block: its name with all inputs of the name's hash, so that not even a faulty hash leads
 /// to a block with other tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockContent {
@@ -32,18 +32,33 @@ pub struct BlockContent {
     pub n_before: u32,
 }
 
+impl BlockContent {
+    /// Content of a part of the recurrent state at the end of a prefix. It stays longer than the prefix's
+    /// blocks, of which each can be computed again.
+    pub fn of_state(prefix: &BlockHash, part: u32) -> Self {
+        Self { hash: prefix.state_part(part), parent: *prefix, tokens: [0; BLOCK_TOKENS], n_before: 0 }
+    }
+}
+
 impl Hash for BlockHash {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.key().0);
     }
 }
 
+/// Bytes of a prefix's name and the tokens after it.
+const NAMED_BYTES: usize = 32 + 4 * BLOCK_TOKENS;
+
+/// Initial state of SHA-256 (FIPS 180-4, section 5.3.3).
+const SHA256_START: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+
 /// Version of the format of names.
 const FORMAT_VERSION: u32 = 1;
 
-/// All that determines the keys and values of a prefix beside its tokens and its adapter: the model, the
-/// type of keys and values, and the version of the format of names. The blocks of one pool are of one
-/// namespace, so its names leave it out.
+/// Everything except tokens and adapter that determines the keys and values of a prefix: the model, the type
+/// of keys and values, and the version of the format of names. The blocks of one pool share a namespace, so
+/// its names leave it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockNamespace([u8; 32]);
 
@@ -78,11 +93,22 @@ impl BlockName {
     }
 }
 
-/// The first eight bytes of a name: enough to choose a replica by what it has cached, where a mistake costs
-/// time. Never enough to share a block.
+/// The first eight bytes of a name: enough to choose a replica by its cache, where a mistake costs only time.
+/// Never enough to share a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BlockKey(pub u64);
+
+impl BlockKey {
+    fn of_part(self, part: u32) -> Self {
+        Self(self.0 ^ (u64::from(part) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Short name of the recurrent state at the end of the prefix with this name.
+    pub fn of_state(self) -> Self {
+        self.of_part(0)
+    }
+}
 
 impl BlockHash {
     /// Creates a name from bytes.
@@ -99,6 +125,14 @@ impl BlockHash {
     pub fn key(&self) -> BlockKey {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         BlockKey(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+    }
+
+    /// Name of a part of the recurrent state at the end of this prefix; of such a name, the prefix. Further
+    /// 24 bytes keep it apart from the names of other prefixes.
+    pub fn state_part(&self, part: u32) -> Self {
+        let mut bytes = self.0;
+        bytes[..8].copy_from_slice(&self.key().of_part(part).0.to_le_bytes());
+        Self(bytes)
     }
 
     /// Short names of a prompt's full blocks, in order.
@@ -143,21 +177,37 @@ impl BlockHash {
         Self(hasher.finalize().into())
     }
 
-    /// This prefix, longer by block `block_idx` of a prompt with media. A span names the first block that it
-    /// is part of as a whole, since all of its tokens may see each other.
+    /// Hash of this prefix extended by block `block_idx` of a prompt with media. A span names the first block
+    /// that it is part of as a whole, since all of its tokens may see each other.
     pub fn child_with(&self, tokens: &BlockTokens, media: Option<&PromptMedia>, block_idx: usize) -> Self {
+        let Some(media) = media else { return self.child(tokens) };
         let mut hasher = Sha256::new_with_prefix(self.followed_by(tokens));
-        media.into_iter().for_each(|media| absorb_media(&mut hasher, media, block_idx));
+        absorb_media(&mut hasher, media, block_idx);
         Self(hasher.finalize().into())
     }
 
-    /// This prefix, longer by a block of text.
+    /// Hash of this prefix extended by a block of text.
     pub fn child(&self, tokens: &BlockTokens) -> Self {
-        Self(Sha256::digest(self.followed_by(tokens)).into())
+        // A message of 96 bytes fills two blocks of SHA-256 with its padding. Written out, because there are
+        // many short ones.
+        let mut blocks = [[0_u8; 64]; 2];
+        let (message, padding) = blocks.as_flattened_mut().split_at_mut(NAMED_BYTES);
+        message.copy_from_slice(&self.followed_by(tokens));
+        padding[0] = 0x80;
+        padding[24..].copy_from_slice(&(8 * NAMED_BYTES as u64).to_be_bytes());
+        let mut state = SHA256_START;
+        sha2::block_api::compress256(&mut state, &blocks);
+        let mut name = [0; 32];
+        name.as_chunks_mut::<4>()
+            .0
+            .iter_mut()
+            .zip(state)
+            .for_each(|(bytes, word)| *bytes = word.to_be_bytes());
+        Self(name)
     }
 
-    fn followed_by(&self, tokens: &BlockTokens) -> [u8; 32 + 4 * BLOCK_TOKENS] {
-        let mut bytes = [0_u8; 32 + 4 * BLOCK_TOKENS];
+    fn followed_by(&self, tokens: &BlockTokens) -> [u8; NAMED_BYTES] {
+        let mut bytes = [0_u8; NAMED_BYTES];
         bytes[..32].copy_from_slice(&self.0);
         for (bytes, token) in bytes[32..].chunks_exact_mut(4).zip(tokens) {
             bytes.copy_from_slice(&token.to_le_bytes());
@@ -173,8 +223,8 @@ fn absorb(hasher: &mut Sha256, field: &[u8]) {
     hasher.update(field);
 }
 
-/// Feeds the media that the tokens of block `block_idx` stand for; nothing for text at the positions of
-/// text.
+/// Feeds the media that the tokens of block `block_idx` represent; feeds no bytes for text at the positions
+/// of text.
 fn absorb_media(hasher: &mut Sha256, media: &PromptMedia, block_idx: usize) {
     let (start, end) = (block_idx * BLOCK_TOKENS, (block_idx + 1) * BLOCK_TOKENS);
     let spans = media.spans.iter().filter(|span| (span.start as usize) < end && span.end() > start as u64);
@@ -196,105 +246,15 @@ fn absorb_media(hasher: &mut Sha256, media: &PromptMedia, block_idx: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt_media::{ContentDigest, SpanKind};
-
-    const RECORDED: [&str; 3] = [
-        "e5bfacc2f6462361e89cbc0250d6e3a495c55613b2e98c47c6a3895c3c55bed8",
-        "04d135a2c5f9d830ee5255b2320ee002ec0ad046d1ff074008ffe2bbda649127",
-        "8499e9e5ea4b7c04b16ecc0156a8440fcf58d23cf48d53b7f7f3e41b937f341d",
-    ];
-
-    fn tenant(name: &str) -> TenantId {
-        TenantId(name.into())
-    }
 
     #[test]
-    fn roots_are_kept_apart() {
-        let roots = [
-            BlockHash::root(&tenant(""), None, None),
-            BlockHash::root(&tenant(""), Some(""), None),
-            BlockHash::root(&tenant("a"), None, None),
-            BlockHash::root(&tenant("a"), Some("b"), None),
-            BlockHash::root(&tenant("ab"), Some(""), None),
-            BlockHash::root(&tenant(""), Some("ab"), None),
-            BlockHash::root(&tenant("a"), None, Some(AdapterDigest([0; 32]))),
-            BlockHash::root(&tenant("a"), None, Some(AdapterDigest([1; 32]))),
-            BlockHash::root(&tenant("a"), Some("b"), Some(AdapterDigest([1; 32]))),
-            BlockHash::private_root(RequestId(0)),
-            BlockHash::private_root(RequestId(1)),
-        ];
-        for (i, a) in roots.iter().enumerate() {
-            assert!(roots[i + 1..].iter().all(|b| a != b), "root {i} is not alone");
+    fn a_name_is_the_digest_of_the_prefix_and_its_tokens() {
+        let mut name = BlockHash::root(&TenantId("a".into()), None, None);
+        for i in 0..20 {
+            let block: BlockTokens = std::array::from_fn(|j| (i * 977 + j as u32).wrapping_mul(0x9e37_79b9));
+            let digest = Sha256::digest(name.followed_by(&block));
+            name = name.child(&block);
+            assert_eq!(name.0[..], digest[..]);
         }
-    }
-
-    #[test]
-    fn namespaces_are_kept_apart() {
-        let hash = BlockHash::root(&tenant("a"), None, None).child(&[1; BLOCK_TOKENS]);
-        let names = [("m", "f16"), ("m", "f32"), ("n", "f16"), ("mf16", ""), ("", "mf16")]
-            .map(|(model, kv_type)| BlockNamespace::new(model, kv_type).name(&hash));
-        for (i, a) in names.iter().enumerate() {
-            assert!(names[i + 1..].iter().all(|b| a != b), "namespace {i} is not alone");
-        }
-        assert_eq!(names[0], BlockNamespace::new("m", "f16").name(&hash));
-        assert_ne!(names[0], BlockNamespace::new("m", "f16").name(&hash.child(&[1; BLOCK_TOKENS])));
-    }
-
-    /// Gateways and workers of other builds compare these names.
-    #[test]
-    fn names_are_those_of_other_builds() {
-        let block: BlockTokens = std::array::from_fn(|i| i as u32);
-        let hex = |bytes: &[u8; 32]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let plain = BlockHash::root(&tenant("a"), Some("salt"), None).child(&block);
-        let adapted = BlockHash::root(&tenant("a"), None, Some(AdapterDigest([7; 32]))).child(&block);
-        let name = BlockNamespace::new("model", "f16").name(&plain);
-        assert_eq!([hex(plain.as_bytes()), hex(adapted.as_bytes()), hex(name.as_bytes())], RECORDED);
-    }
-
-    /// Indices of those of a prompt's five blocks that have the same names with other media.
-    fn equal_names(media: &PromptMedia, other: &PromptMedia) -> [bool; 5] {
-        let root = BlockHash::root(&tenant("a"), None, None);
-        let keys = |media| BlockHash::keys_of(root, &[1; 5 * BLOCK_TOKENS], Some(media));
-        let (keys, others) = (keys(media), keys(other));
-        std::array::from_fn(|i| keys[i] == others[i])
-    }
-
-    #[test]
-    fn an_image_names_the_blocks_that_it_covers_and_those_after() {
-        let image = |start, len, digest| PromptSpan {
-            start,
-            len,
-            digest: ContentDigest([digest; 32]),
-            kind: SpanKind::Image,
-        };
-        let with = |spans: &[PromptSpan]| PromptMedia { spans: spans.to_vec(), ..PromptMedia::default() };
-        let one = with(&[image(20, 20, 1)]);
-        let from_second = [true, false, false, false, false];
-        assert_eq!(equal_names(&one, &one), [true; 5]);
-        assert_eq!(equal_names(&one, &with(&[image(20, 20, 2)])), from_second);
-        assert_eq!(equal_names(&one, &with(&[image(20, 21, 1)])), from_second);
-        assert_eq!(equal_names(&one, &with(&[image(21, 20, 1)])), from_second);
-        assert_eq!(equal_names(&one, &with(&[])), from_second);
-        let video = with(&[PromptSpan { kind: SpanKind::Video, ..image(20, 20, 1) }]);
-        assert_eq!(equal_names(&one, &video), from_second);
-        let two = with(&[image(20, 20, 1), image(64, 1, 1)]);
-        assert_eq!(equal_names(&one, &two), [true, true, true, true, false]);
-        let mut moved = one.clone();
-        moved.positions = (0..80).map(RotaryPosition::of_text).collect();
-        assert_eq!(equal_names(&one, &moved), [true; 5], "the positions of text");
-        moved.positions[50] = RotaryPosition([50, 51, 50]);
-        assert_eq!(equal_names(&one, &moved), [true, true, true, false, false]);
-        let root = BlockHash::root(&tenant("a"), None, None);
-        let text = BlockHash::keys_of(root, &[1; 80], None);
-        assert_eq!(text, BlockHash::keys_of(root, &[1; 80], Some(&with(&[]))), "nothing beside text");
-    }
-
-    #[test]
-    fn a_name_covers_the_whole_prefix() {
-        let root = BlockHash::root(&tenant("a"), None, None);
-        let (x, y) = ([1; BLOCK_TOKENS], [2; BLOCK_TOKENS]);
-        assert_eq!(root.child(&x).child(&y), root.child(&x).child(&y));
-        assert_ne!(root.child(&x).child(&y), root.child(&y).child(&x));
-        assert_ne!(root.child(&x), root.child(&x).child(&x));
     }
 }

@@ -1,5 +1,5 @@
-//! The blocks of one sequence, in the order of its positions. It grows at its end and gives blocks back from
-//! its end. Does not know what the blocks hold.
+//! The blocks of one sequence, in the order of its positions. It grows at its end and returns blocks from its
+//! end. Does not know the content of blocks.
 
 use crate::scheduling::batch::{BLOCK_TOKENS, BlockId};
 use crate::scheduling::block_pool::BlockPool;
@@ -9,7 +9,7 @@ pub const fn blocks_for(n_tokens: usize) -> usize {
     n_tokens.div_ceil(BLOCK_TOKENS)
 }
 
-/// The blocks of one sequence: position `p` lives in block `p / 16` of the table. Each entry is one reference
+/// The blocks of one sequence: position `p` is in block `p / 16` of the table. Each entry is one reference
 /// held in the pool; dropping a table without [`BlockTable::release`] leaks its blocks.
 #[derive(Debug, Default)]
 pub struct BlockTable {
@@ -27,7 +27,7 @@ impl BlockTable {
         self.blocks.push(block);
     }
 
-    /// All blocks, in order.
+    /// All blocks of the sequence, in order.
     pub fn as_slice(&self) -> &[BlockId] {
         &self.blocks
     }
@@ -37,13 +37,13 @@ impl BlockTable {
         self.blocks.len()
     }
 
-    /// Whether there is none.
+    /// Whether the table has no blocks.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Releases the first blocks, as many as `others`, and puts `others` in their place, whose references
-    /// now belong to the table.
+    /// Replaces the first blocks by `others`, whose references now belong to the table, and releases the
+    /// replaced ones.
     pub fn replace_leading(&mut self, others: &[BlockId], pool: &mut BlockPool) {
         for (block, &other) in self.blocks.iter_mut().zip(others) {
             pool.release(std::mem::replace(block, other));
@@ -57,8 +57,8 @@ impl BlockTable {
         }
     }
 
-    /// Gives every reference back, the last block first, so that the end of a prefix leaves the cache before
-    /// its beginning does.
+    /// Releases every reference, the last block first, so that the end of a prefix is evicted before its
+    /// beginning.
     pub fn release(mut self, pool: &mut BlockPool) {
         self.truncate(0, pool);
     }

@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::scheduling::batch::{BlockId, BlockMove, ScheduledBatch, StepOutput, Tier};
+use crate::scheduling::batch::{BlockId, BlockMove, MemorySlot, ScheduledBatch, StepOutput, Tier};
 use crate::scheduling::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
 
 /// Maximum number of steps in flight on any executor, whatever its capacity. Two keep one device busy; a
 /// pipeline of devices needs one for each of its stages.
 pub const MAX_STEPS_IN_FLIGHT: usize = 8;
 
-/// Runs batches. It keeps nothing between steps but the bytes of the KV cache and of the recurrent states:
-/// the batch carries tokens, drafts, blocks, slots of state, sampling parameters, constraints and history,
-/// so abort, preemption and restart need no message to it.
+/// Runs batches. It keeps only the bytes of the KV cache and of the recurrent states between steps: the batch
+/// carries tokens, drafts, blocks, slots of state, sampling parameters, constraints and history, so abort,
+/// preemption and restart need no message to it.
 ///
-/// Steps run one after the other, in the order in which they were submitted: what a step writes to a block
-/// comes after all that the steps before it read and write there. So a block or a slot of state may be given
-/// to another sequence while a step in flight still uses it.
+/// Steps run one after the other, in the order in which they were submitted: a step's writes to a block come
+/// after all reads and writes of earlier steps. So a block or a slot of state may be given to another
+/// sequence while a step in flight still uses it.
 pub trait Executor: Send {
     /// Capacity of the executor.
     fn capacity(&self) -> ExecutorCapacity;
@@ -71,6 +71,27 @@ pub trait Executor: Send {
         Err(BlockExchangeError::Unsupported)
     }
 
+    /// Copies a part of a recurrent state, as many bytes as a block has, when no step is in flight.
+    ///
+    /// # Errors
+    /// Errors of [`Self::export_blocks`].
+    fn export_state(&mut self, _slot: MemorySlot, _part: u32) -> Result<Vec<u8>, BlockExchangeError> {
+        Err(BlockExchangeError::Unsupported)
+    }
+
+    /// Overwrites a part of a recurrent state with exported bytes, when no step is in flight.
+    ///
+    /// # Errors
+    /// Errors of [`Self::export_blocks`], and when the bytes are not those of a part.
+    fn import_state(
+        &mut self,
+        _slot: MemorySlot,
+        _part: u32,
+        _bytes: &[u8],
+    ) -> Result<(), BlockExchangeError> {
+        Err(BlockExchangeError::Unsupported)
+    }
+
     /// Runs a step from its beginning to its end, when no other is in flight.
     ///
     /// # Errors
@@ -84,7 +105,7 @@ pub trait Executor: Send {
 /// Capacity of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutorCapacity {
-    /// KV blocks of [`crate::scheduling::batch::BLOCK_TOKENS`] tokens.
+    /// Number of KV blocks of [`crate::scheduling::batch::BLOCK_TOKENS`] tokens.
     pub n_blocks: u32,
     /// Maximum number of new tokens in one batch.
     pub max_batch_tokens: u32,
@@ -102,12 +123,13 @@ pub struct ExecutorCapacity {
     /// host.
     pub max_steps_in_flight: u32,
     /// Whether all tokens of a sequence are computed in one step, none of them from the cache, because they
-    /// attend to each other in both directions. Requests then ask for at most one output token, which
-    /// stands for a vector.
+    /// attend to each other in both directions. Requests then have at most one output token, which represents
+    /// a vector.
     pub takes_whole_prompts: bool,
     /// Whether prompts may have spans that are not text, and positions in several sections.
     pub takes_media: bool,
-    /// Whether all tokens of a span are computed in one step, because they see each other in both directions.
+    /// Whether all tokens of a span are computed in one step, because they attend to each other in both
+    /// directions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_media_whole: bool,
     /// Stages that a step passes one after the other, each busy with another step. With more than 1 the

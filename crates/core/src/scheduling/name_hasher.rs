@@ -53,7 +53,7 @@ impl Hasher for NameHasher {
     }
 }
 
-/// The halves of a product together.
+/// Combines the two halves of a product.
 #[inline]
 fn folded(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

@@ -15,16 +15,20 @@ use crate::scheduling::batch::{MemorySlot, SlotCopy};
 pub struct SlotPool<N> {
     slots: Vec<Slot<N>>,
     by_name: HashMap<N, MemorySlot>,
-    /// Number of times that a kept content was made or used.
+    /// Number of times that a kept content was created or used.
     n_uses: u64,
-    /// Copies to be made by the next step, before it computes anything.
+    /// Copies that the next step makes first.
     copies: Vec<SlotCopy>,
+    /// Names of contents that gave way since the last call of [`Self::take_dropped`], at most two for each
+    /// slot.
+    dropped: Vec<N>,
 }
 
 impl<N> Default for SlotPool<N> {
     /// Creates a pool without slots.
     fn default() -> Self {
-        Self { slots: Vec::new(), by_name: HashMap::new(), n_uses: 0, copies: Vec::new() }
+        let (slots, copies, dropped) = Default::default();
+        Self { slots, by_name: HashMap::new(), n_uses: 0, copies, dropped }
     }
 }
 
@@ -99,8 +103,8 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         *slot = Slot::Free;
     }
 
-    /// Keeps the content of a held slot under a name. If there is one with this name, that one stays, and
-    /// this slot becomes free.
+    /// Keeps the content of a held slot under a name. If another slot has this name already, that slot stays,
+    /// and this one becomes free.
     ///
     /// # Panics
     /// When it is not held.
@@ -115,12 +119,12 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         self.by_name.insert(name, slot);
     }
 
-    /// Slot that keeps the content with this name.
+    /// Slot with the content of this name.
     pub fn find(&self, name: N) -> Option<MemorySlot> {
         self.by_name.get(&name).copied()
     }
 
-    /// Slot that keeps the content with this name, which is not reallocated until [`Self::end_reading`].
+    /// Slot with the content of this name, which is not reallocated until [`Self::end_reading`].
     pub fn begin_reading(&mut self, name: N) -> Option<MemorySlot> {
         let kept = self.find(name)?;
         self.n_uses += 1;
@@ -131,7 +135,7 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
     }
 
     /// Allocates a slot for a sequence that continues from the content with this name, and returns it with
-    /// the slot to read first. If no other slot can be allocated, that one becomes the sequence's own.
+    /// the slot to read first. If no other slot can be allocated, the sequence takes the read slot itself.
     ///
     /// # Panics
     /// When there is no such content, or no slot to give.
@@ -157,7 +161,7 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         *n_readers = n_readers.checked_sub(1).expect("a slot read once more than begun");
     }
 
-    /// Adds a copy of a slot, which the next step makes before it computes anything.
+    /// Adds a copy of a slot, which the next step makes first.
     pub fn copy_later(&mut self, copy: SlotCopy) {
         self.copies.push(copy);
     }
@@ -195,90 +199,22 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
     fn hold(&mut self, i: usize) {
         if let Slot::Kept { name, .. } = std::mem::replace(&mut self.slots[i], Slot::Held) {
             self.by_name.remove(&name);
+            if self.dropped.len() < 2 * self.slots.len() {
+                self.dropped.push(name);
+            }
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::prompt_media::ContentDigest;
-    use crate::request::TenantId;
-    use crate::scheduling::batch::BLOCK_TOKENS;
-    use crate::scheduling::block_hash::BlockHash;
-
-    fn name(token: u32) -> BlockHash {
-        BlockHash::root(&TenantId::anonymous(), None, None).child(&[token; BLOCK_TOKENS])
+    /// Names of kept contents.
+    pub fn names(&self) -> impl Iterator<Item = N> {
+        self.slots
+            .iter()
+            .filter_map(|slot| if let Slot::Kept { name, .. } = slot { Some(*name) } else { None })
     }
 
-    fn keep(pool: &mut SlotPool<BlockHash>, token: u32) -> MemorySlot {
-        let slot = pool.allocate().expect("a slot is left");
-        pool.keep(slot, name(token));
-        slot
-    }
-
-    #[test]
-    fn the_least_recently_used_checkpoint_gives_way() {
-        let mut pool = SlotPool::new(3);
-        let (first, second) = (keep(&mut pool, 1), keep(&mut pool, 2));
-        let (own, from) = pool.begin_at(name(1));
-        assert_eq!((from, pool.n_readers()), (first, 1));
-        pool.end_reading(from);
-        assert_eq!(pool.allocate(), Some(second));
-        assert_eq!((pool.find(name(1)), pool.find(name(2))), (Some(first), None));
-        pool.release(own);
-        pool.check_invariants().unwrap();
-    }
-
-    #[test]
-    fn a_checkpoint_that_is_about_to_be_read_stays() {
-        let mut pool = SlotPool::new(2);
-        let kept = keep(&mut pool, 1);
-        let (own, from) = pool.begin_at(name(1));
-        assert_ne!(own, from);
-        assert_eq!((pool.allocate(), pool.n_available()), (None, 0));
-        pool.end_reading(from);
-        assert_eq!(pool.allocate(), Some(kept));
-    }
-
-    #[test]
-    fn the_only_slot_is_taken_over() {
-        let mut pool = SlotPool::new(1);
-        let kept = keep(&mut pool, 1);
-        assert_eq!(pool.begin_at(name(1)), (kept, kept));
-        assert_eq!((pool.find(name(1)), pool.n_held(), pool.n_readers()), (None, 1, 0));
-        pool.check_invariants().unwrap();
-    }
-
-    /// Requests with images over an encoder's memory with few slots: each image is encoded if no slot has
-    /// it, and stays in its slot while a request reads it.
-    #[test]
-    fn embeddings_of_images_are_shared_and_stay_while_they_are_read() {
-        let seed = fastrand::get_seed();
-        println!("seed {seed}");
-        let mut pool = SlotPool::new(4);
-        let mut memory = [None; 4];
-        let mut readers: Vec<(ContentDigest, MemorySlot)> = Vec::new();
-        let (mut n_encoded, mut n_shared) = (0, 0);
-        for _ in 0..2_000 {
-            if readers.len() == 3 {
-                let (image, slot) = readers.swap_remove(fastrand::usize(..3));
-                assert_eq!(memory[slot.0 as usize], Some(image), "another image was written over it");
-                pool.end_reading(slot);
-            }
-            let image = ContentDigest([fastrand::u8(..7); 32]);
-            if pool.find(image).is_none() {
-                let slot = pool.allocate().expect("no more than three are read");
-                memory[slot.0 as usize] = Some(image);
-                pool.keep(slot, image);
-                n_encoded += 1;
-            } else {
-                n_shared += 1;
-            }
-            readers.push((image, pool.begin_reading(image).expect("it is kept")));
-            pool.check_invariants().unwrap();
-            assert_eq!((pool.n_readers(), pool.n_held()), (readers.len(), 0));
-        }
-        assert!(n_encoded > 200 && n_shared > 200, "{n_encoded} encoded, {n_shared} shared");
+    /// Takes the names of contents that gave way and are not kept again.
+    pub fn take_dropped(&mut self) -> impl Iterator<Item = N> {
+        let is_gone = |name: &N| !self.by_name.contains_key(name);
+        std::mem::take(&mut self.dropped).into_iter().filter(is_gone)
     }
 }

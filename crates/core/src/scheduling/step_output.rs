@@ -14,7 +14,7 @@ use crate::time::Nanos;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(TokenId, u32, u32)", into = "(TokenId, u32, u32)")]
 pub struct TokenLogprob {
-    /// The token.
+    /// Id of the token.
     pub token: TokenId,
     /// Natural logarithm of its probability under the model, before any sampling parameter.
     pub logprob: f32,
@@ -50,27 +50,28 @@ pub struct StepOutput {
     top: Vec<TokenLogprob>,
     drafts: Vec<TokenId>,
     own_drafts: Vec<TokenId>,
+    plain: Vec<TokenId>,
 }
 
-/// Pictures of which features were needed.
+/// Pictures whose features were needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MediaCounts {
     /// Number of pictures that were encoded.
     pub n_encoded: u32,
-    /// Number of pictures whose features were known from before.
+    /// Number of pictures whose features were cached before.
     pub n_known: u32,
     /// Parts of the work on pictures that were done, in the sense of
     /// [`WorkShare`](crate::scheduling::batch::WorkShare).
     pub n_parts: u32,
-    /// Bit `i` is set where all features of the batch's encoding `i` are there, or cannot be made.
+    /// Bit `i` is set if all features of the batch's encoding `i` are ready, or cannot be computed.
     done: u32,
     /// Time of encoding.
     pub took: Nanos,
 }
 
 impl MediaCounts {
-    /// Notes that no more work is to be done on encoding `idx` of the batch. An index beyond 31 is not noted:
-    /// that work is done again.
+    /// Notes that encoding `idx` of the batch needs no more work. An index beyond 31 is not noted: that work
+    /// is done again.
     pub fn note_done(&mut self, idx: usize) {
         self.done |= u32::try_from(idx).ok().and_then(|idx| 1_u32.checked_shl(idx)).unwrap_or(0);
     }
@@ -123,23 +124,23 @@ pub enum SequenceError {
     /// The executor does not have the adapter that the sequence names.
     #[error("the adapter is unknown")]
     UnknownAdapter,
-    /// A picture of the prompt is not there, or is none that the model reads.
+    /// A picture of the prompt is missing or unreadable for the model.
     #[error("a picture of the prompt cannot be encoded by this model")]
     UnreadableMedia,
     /// Choosing the token panicked.
     #[error("choosing a token failed")]
     SamplerPanicked,
-    /// The executor's answer lacks results that the sequence asked for.
+    /// The executor's answer lacks requested results.
     #[error("the step brought no token")]
     NoToken,
 }
 
-/// An output token with the log-probabilities that were asked for.
+/// An output token with the requested log-probabilities.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChosenToken<'a> {
-    /// The token; its `logprob` and `rank` are 0 where no log-probabilities were asked for.
+    /// The token; its `logprob` and `rank` are 0 if no log-probabilities were requested.
     pub chosen: TokenLogprob,
-    /// The most likely tokens, most likely first; empty unless asked for.
+    /// The most likely tokens, most likely first; empty unless requested.
     pub top: &'a [TokenLogprob],
 }
 
@@ -153,7 +154,19 @@ impl StepOutput {
         self.top.clear();
         self.drafts.clear();
         self.own_drafts.clear();
+        self.plain.clear();
         self.draft_passes.clear();
+    }
+
+    /// Adds the token of the next of the batch's
+    /// [plain shares](crate::scheduling::batch::ScheduledBatch::plain_shares).
+    pub fn push_plain(&mut self, token: TokenId) {
+        self.plain.push(token);
+    }
+
+    /// Token of a plain share; `None` if the executor gave none.
+    pub fn plain(&self, share_idx: usize) -> Option<TokenId> {
+        self.plain.get(share_idx).copied()
     }
 
     /// Begins the next sequence; the other methods that add something add it to this sequence.
@@ -196,8 +209,8 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").sampled.end = end;
     }
 
-    /// Proposes a draft for the sequence's next step, after the tokens that were added and the drafts
-    /// pushed before. The scheduler uses as many as there is room for.
+    /// Proposes a draft for the sequence's next step, after the tokens that were added and the drafts pushed
+    /// before. The scheduler uses as many as fit.
     pub fn push_draft(&mut self, token: TokenId) {
         self.drafts.push(token);
         self.sequences.last_mut().expect("begin_sequence comes first").drafts.end = self.drafts.len();

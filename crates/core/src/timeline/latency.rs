@@ -1,7 +1,7 @@
 //! Definitions of latency, the same for the server's metrics, the simulator and the load tool:
 //!
 //! - *First token*: from the moment a request is sent (or received, at a server) to its first output token.
-//! - *Gap*: between two consecutive output tokens of one answer. Tokens that come together have gaps of 0.
+//! - *Gap*: between two consecutive output tokens of one answer. Tokens that arrive together have gaps of 0.
 //! - *Mean gap*: from the first token to the last, divided by the number of gaps (TPOT).
 //! - *End to end*: from the moment a request is sent to the end of its answer.
 //! - *Percentile* `p` of a set: the smallest value that at least `p` percent of the set do not exceed
@@ -14,13 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{Nanos, Timestamp};
 
-/// Mean gap of `n_tokens` tokens of which the last came `decode` after the first; `None` before the second.
+/// Mean gap of `n_tokens` tokens of which the last arrived `decode` after the first; `None` before the
+/// second.
 pub fn mean_gap(decode: Duration, n_tokens: u32) -> Option<Duration> {
     let n_gaps = n_tokens.checked_sub(1).filter(|&n| n > 0)?;
     Some(decode / n_gaps)
 }
 
-/// Times of the tokens of one answer, as they are seen at one place.
+/// Times of the tokens of one answer, as observed at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenClock {
     sent: Timestamp,
@@ -78,13 +79,13 @@ impl TokenClock {
 /// Latency of one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestLatency {
-    /// Time to the first token; `None` where none came.
+    /// Time to the first token; `None` without a token.
     pub first_token: Option<Nanos>,
     /// Mean gap; `None` for fewer than two tokens.
     pub mean_gap: Option<Nanos>,
-    /// Time to the end.
+    /// Time from the request to the end of its answer.
     pub end_to_end: Nanos,
-    /// Whether the answer came to its own end.
+    /// Whether the answer is complete.
     pub is_whole: bool,
 }
 
@@ -93,7 +94,7 @@ pub struct RequestLatency {
 pub struct Objective {
     /// Longest time to the first token.
     pub first_token: Option<Nanos>,
-    /// Longest mean gap.
+    /// Maximum mean gap of an answer.
     pub mean_gap: Option<Nanos>,
     /// Longest time to the end.
     pub end_to_end: Option<Nanos>,
@@ -122,7 +123,7 @@ fn rank(n: u64, percent: f64) -> u64 {
     ((percent / 100.0 * n as f64) - 1e-9).ceil().clamp(1.0, n.max(1) as f64) as u64
 }
 
-/// Bits of a value that a histogram keeps behind the highest one.
+/// Bits of a value after the highest one that a histogram keeps.
 const PRECISION: u32 = 7;
 
 /// Durations in buckets at most 1/128 wide relative to their values: percentiles of any number of values in
@@ -154,12 +155,12 @@ impl LatencyHistogram {
         self.n
     }
 
-    /// Whether it has none.
+    /// Whether the histogram has no durations.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// Mean; `None` of no durations.
+    /// Mean; `None` without durations.
     pub fn mean(&self) -> Option<Nanos> {
         (self.n > 0).then(|| Nanos((self.sum / u128::from(self.n)) as u64))
     }
@@ -185,7 +186,7 @@ impl LatencyHistogram {
         Some(Nanos(self.max))
     }
 
-    /// The usual summary.
+    /// Mean and usual percentiles.
     pub fn summary(&self) -> LatencySummary {
         let at = |percent| self.percentile(percent).unwrap_or_default().as_ms_f64();
         LatencySummary {
@@ -205,35 +206,35 @@ impl LatencyHistogram {
 pub struct LatencySummary {
     /// Number of durations.
     pub n: u64,
-    /// Mean.
+    /// Mean in milliseconds.
     pub mean_ms: f64,
-    /// Median.
+    /// Median in milliseconds.
     pub p50_ms: f64,
-    /// 90th percentile.
+    /// 90th percentile in milliseconds.
     pub p90_ms: f64,
-    /// 95th percentile.
+    /// 95th percentile in milliseconds.
     pub p95_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile in milliseconds.
     pub p99_ms: f64,
-    /// Longest.
+    /// Longest in milliseconds.
     pub max_ms: f64,
 }
 
-/// Latencies of many requests, and how many of them were good.
+/// Latencies of many requests, and the number of good ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LatencyStats {
     objective: Objective,
     /// Times to the first token.
     pub first_token: LatencyHistogram,
-    /// All gaps.
+    /// Gaps between tokens of all answers.
     pub gap: LatencyHistogram,
-    /// Mean gaps of answers.
+    /// Mean times between tokens, one for each answer.
     pub mean_gap: LatencyHistogram,
     /// Times to the end of whole answers.
     pub end_to_end: LatencyHistogram,
-    /// Requests that ended.
+    /// Number of requests that ended.
     pub n_requests: u64,
-    /// Whole answers.
+    /// Number of complete answers.
     pub n_whole: u64,
     /// Whole answers within the objective.
     pub n_good: u64,
@@ -263,7 +264,7 @@ impl LatencyStats {
     }
 }
 
-/// The bucket of a value.
+/// Index of the bucket of a value.
 #[inline]
 fn bucket_of(value: u64) -> usize {
     let n_bits = u64::BITS - value.leading_zeros();
@@ -283,83 +284,8 @@ fn highest_of(bucket: usize) -> u64 {
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::default() + Nanos::from_ms(ms)
-    }
-
     #[test]
-    fn latencies_follow_from_the_times_of_tokens() {
-        let mut clock = TokenClock::new(at(100));
-        let gaps: Vec<_> = [130, 140, 170, 170].map(|ms| clock.note(at(ms))).into_iter().flatten().collect();
-        assert_eq!(gaps, [10, 30, 0].map(Nanos::from_ms));
-        let latency = clock.end(at(175), true);
-        assert_eq!(latency.first_token, Some(Nanos::from_ms(30)));
-        assert_eq!(latency.mean_gap, Some(Nanos(13_333_333)));
-        assert_eq!(latency.end_to_end, Nanos::from_ms(75));
-        let empty = TokenClock::new(at(0)).end(at(5), false);
-        assert_eq!((empty.first_token, empty.mean_gap, empty.end_to_end), (None, None, Nanos::from_ms(5)));
-    }
-
-    #[test]
-    fn an_objective_is_met_by_whole_answers_within_it() {
-        let objective = Objective {
-            first_token: Some(Nanos(10)),
-            mean_gap: Some(Nanos(5)),
-            end_to_end: Some(Nanos(100)),
-        };
-        let good = RequestLatency {
-            first_token: Some(Nanos(10)),
-            mean_gap: Some(Nanos(5)),
-            end_to_end: Nanos(100),
-            is_whole: true,
-        };
-        assert!(
-            objective.is_met_by(&good) && objective.is_met_by(&RequestLatency { mean_gap: None, ..good })
-        );
-        for bad in [
-            RequestLatency { is_whole: false, ..good },
-            RequestLatency { first_token: Some(Nanos(11)), ..good },
-            RequestLatency { first_token: None, ..good },
-            RequestLatency { mean_gap: Some(Nanos(6)), ..good },
-            RequestLatency { end_to_end: Nanos(101), ..good },
-        ] {
-            assert!(!objective.is_met_by(&bad), "{bad:?}");
-        }
-        let mut stats = LatencyStats::new(objective);
-        stats.record(&good);
-        stats.record(&RequestLatency { is_whole: false, ..good });
-        assert_eq!((stats.n_requests, stats.n_whole, stats.n_good), (2, 1, 1));
-        assert_eq!(stats.goodput(Nanos::from_ms(500)), 2.0);
-    }
-
-    #[test]
-    fn percentiles_are_nearest_ranks() {
-        let values: Vec<u64> = (1..=100).collect();
-        for (percent, expected) in [(0.0, 1), (1.0, 1), (50.0, 50), (99.0, 99), (99.5, 100), (100.0, 100)] {
-            assert_eq!(percentile(&values, percent), Some(expected), "{percent}");
-        }
-        assert_eq!((percentile(&[7], 50.0), percentile::<u64>(&[], 50.0)), (Some(7), None));
-    }
-
-    #[test]
-    fn a_histogram_gives_percentiles_to_within_a_bucket() {
-        let mut random = 1_u64;
-        let mut values: Vec<u64> = (0..10_000)
-            .map(|_| {
-                random =
-                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                random >> (random % 60)
-            })
-            .collect();
-        let mut histogram = LatencyHistogram::default();
-        values.iter().for_each(|value| histogram.record(Nanos(*value)));
-        values.sort_unstable();
-        for percent in [0.1, 10.0, 50.0, 90.0, 99.0, 99.9, 100.0] {
-            let exact = percentile(&values, percent).expect("values");
-            let found = histogram.percentile(percent).expect("values").0;
-            assert!(found >= exact && found - exact <= exact / 64 + 1, "{percent}: {found} for {exact}");
-        }
-        assert_eq!((histogram.max().0, histogram.len()), (values[9_999], 10_000));
+    fn a_value_is_at_most_the_highest_of_its_bucket() {
         for value in [0, 1, 127, 128, 129, 255, 256, 257, u64::MAX] {
             assert!(highest_of(bucket_of(value)) >= value && bucket_of(value) < 1 << 13, "{value}");
         }

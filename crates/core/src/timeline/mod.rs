@@ -27,6 +27,8 @@ pub struct Timeline {
     pub cached_tokens: u32,
     /// Number of tokens whose keys and values were brought back from a store.
     pub restored_tokens: u32,
+    /// Number of tokens whose keys and values came from another engine.
+    pub pulled_tokens: u32,
     /// Time for which it waited for them.
     pub restoring: Nanos,
     /// Number of output tokens so far.
@@ -45,6 +47,7 @@ impl Timeline {
             n_preemptions: 0,
             cached_tokens: 0,
             restored_tokens: 0,
+            pulled_tokens: 0,
             restoring: Nanos(0),
             output_tokens: 0,
         }

@@ -140,17 +140,19 @@ pub struct RequestTrace {
     pub prefill: StepTotals,
     /// Totals of the shares that computed the output.
     pub decode: StepTotals,
-    /// Number of times that one of its sequences lost its blocks and waited again.
+    /// Number of preemptions: a sequence of the request lost its blocks and waited again.
     pub n_preemptions: u32,
     /// Number of times that it was paused because its reader was behind.
     pub n_pauses: u32,
     /// Number of tokens whose keys and values were brought back from a store.
     pub restored_tokens: u32,
+    /// Number of tokens whose keys and values came from another engine.
+    pub pulled_tokens: u32,
     /// Time for which its sequences waited for them.
     pub restoring: Nanos,
     /// Time for which it was paused.
     pub paused: Nanos,
-    /// Time until its end.
+    /// Time from the arrival to the end of the request.
     pub end: Nanos,
 }
 

@@ -93,7 +93,7 @@ impl World {
         asked: Option<&Region>,
     ) -> Result<Ticket, String> {
         let (pinned, regions) = (None, asked.map(std::slice::from_ref));
-        let query = Query { n_tokens, blocks: &[], pinned, eligible: &self.live, regions };
+        let query = Query { n_tokens, blocks: &[], session: None, pinned, eligible: &self.live, regions };
         let choice =
             self.router.choose(&query, Timestamp::from_ns(self.n_requests)).ok_or("nothing was chosen")?;
         if !self.live.contains(&choice.replica) {

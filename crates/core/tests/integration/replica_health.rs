@@ -337,7 +337,14 @@ fn the_slow_stay_out_while_their_probes_are_slow() {
     let probe = board.probes_due(ms(2_000))[0];
     board.probed(probe, Some(Nanos::from_ms(200)), ms(2_200));
     assert_eq!((board.cause(ids[3]), board.n_ejections()), (Some(Cause::Slow), 2));
+    // A probe without an answer does not hide why the replica is out, nor that it was slow.
     let probe = board.probes_due(ms(4_300))[0];
-    board.probed(probe, Some(Nanos::from_ms(25)), ms(4_325));
+    board.probed(probe, None, ms(4_400));
+    assert_eq!((board.cause(ids[3]), board.n_ejections()), (Some(Cause::Slow), 3));
+    let probe = board.probes_due(ms(8_500))[0];
+    board.probed(probe, Some(Nanos::from_ms(200)), ms(8_700));
+    assert_eq!((board.cause(ids[3]), board.n_ejections()), (Some(Cause::Slow), 4));
+    let probe = board.probe_due(ids[3], ms(17_000)).expect("it is due");
+    board.probed(probe, Some(Nanos::from_ms(25)), ms(17_025));
     assert_eq!(board.state(ids[3]), Some(State::Ready));
 }

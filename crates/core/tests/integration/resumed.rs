@@ -68,6 +68,7 @@ fn random_request(rng: &mut Rng, id: u64) -> Request {
         id: RequestId(id),
         tenant: TenantId::anonymous(),
         cache_salt: None,
+        cache_marks: Vec::new(),
         // A common beginning, so that blocks of some are found by others.
         prompt: (0..n_prompt as TokenId / 2)
             .map(|i| i % 7)
@@ -80,6 +81,7 @@ fn random_request(rng: &mut Rng, id: u64) -> Request {
         sampling: Arc::new(sampling),
         constraint: None,
         adapter: None,
+        holder: None,
     }
 }
 

@@ -95,6 +95,7 @@ impl Replica {
             n_queued_tokens: self.n_queued(),
             n_decoding: self.decoding.len() as u32,
             step_time: STEP,
+            ..LoadReport::default()
         }
     }
 
@@ -173,6 +174,7 @@ fn simulate(policy: Policy, arrivals: &[Arrival], cache_blocks: usize) -> Outcom
         let query = Query {
             n_tokens: arrival.n_units,
             blocks: &arrival.blocks,
+            session: None,
             pinned: None,
             eligible: &ids,
             regions: None,

@@ -47,7 +47,7 @@ pub struct MaskThreads {
 #[derive(Debug)]
 struct Pool {
     state: Mutex<PoolState>,
-    /// Notified when there may be masks for threads of a lane, or the engine stops.
+    /// Notified when there may be masks for threads of a lane, or when the engine stops.
     has_masks: [Condvar; 2],
     has_ended: Condvar,
     vocabulary_size: u32,

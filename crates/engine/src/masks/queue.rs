@@ -1,5 +1,5 @@
-//! Order in which masks are evaluated: quick ones as they come, slow ones by tenant, least used time first.
-//! Does not know threads, and how masks are evaluated.
+//! Order in which masks are evaluated: quick ones in order of arrival, slow ones by tenant, least used time
+//! first. Does not know threads, and how masks are evaluated.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const MAX_IDLE_TENANTS: usize = 1024;
 /// A kind of masks, which has threads of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Masks of requests whose masks have been quick so far.
+    /// Masks of requests whose masks have always been quick.
     Quick,
     /// Masks of requests that had a slow one.
     Slow,

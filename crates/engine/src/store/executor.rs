@@ -1,13 +1,15 @@
-//! An executor beside a store: before each step it hands the bytes of blocks to the store's threads, and
-//! writes what they have read into blocks. Does not know files.
+//! An executor beside a store and other engines: before each step it hands the bytes of blocks over, and
+//! writes what came back into blocks. Does not know files and connections.
 
-use throng_core::scheduling::batch::{BlockId, BlockLoad, ScheduledBatch, StepOutput, Tier};
+use throng_core::scheduling::batch::{
+    BlockExport, BlockId, BlockLoad, MemorySlot, ScheduledBatch, StepOutput, StoredPlace, Tier,
+};
 use throng_core::scheduling::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 
 use super::threads::StoreThreads;
 
-/// An executor whose blocks are saved and brought back.
+/// An executor whose blocks are saved, brought back and given to other engines.
 pub struct StoringExecutor {
     inner: Box<dyn Executor>,
     layout: BlockLayout,
@@ -24,10 +26,30 @@ impl StoringExecutor {
     fn load(&mut self, load: BlockLoad) -> Result<(), ExecutorError> {
         let missing = || ExecutorError::Device("a block of the store was not read".to_owned());
         let bytes = self.store.take_read(load.slot).ok_or_else(missing)?;
-        let exported = ExportedBlocks { layout: self.layout.clone(), bytes };
-        let loaded = self.inner.import_blocks(&exported, &[load.block]);
-        self.store.reuse(exported.bytes);
+        let (loaded, bytes) = match load.to {
+            StoredPlace::Block(block) => {
+                let exported = ExportedBlocks { layout: self.layout.clone(), bytes };
+                (self.inner.import_blocks(&exported, &[block]), exported.bytes)
+            }
+            StoredPlace::StatePart { slot, part } => (self.inner.import_state(slot, part, &bytes), bytes),
+        };
+        self.store.reuse(bytes);
         loaded.map_err(|error| ExecutorError::Device(error.to_string()))
+    }
+
+    fn copy(&mut self, from: StoredPlace) -> Result<Vec<u8>, BlockExchangeError> {
+        match from {
+            StoredPlace::Block(block) => Ok(self.inner.export_blocks(&[block])?.bytes),
+            StoredPlace::StatePart { slot, part } => self.inner.export_state(slot, part),
+        }
+    }
+
+    fn export(&mut self, export: &BlockExport) {
+        if !self.store.exports().is_awaited(export.export) {
+            return;
+        }
+        let bytes = self.copy(export.from).ok();
+        self.store.exports().deliver(export.export, bytes.map(|bytes| (export.content, bytes)));
     }
 }
 
@@ -52,12 +74,13 @@ impl Executor for StoringExecutor {
 
     fn submit(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
         for save in batch.saves() {
-            match self.inner.export_blocks(&[save.block]) {
-                Ok(exported) => self.store.write(save.slot, save.content, exported.bytes),
+            match self.copy(save.from) {
+                Ok(bytes) => self.store.write(save.slot, save.content, bytes),
                 Err(_) => self.store.fail_write(save.slot),
             }
         }
         batch.loads().iter().try_for_each(|&load| self.load(load))?;
+        batch.exports().iter().for_each(|export| self.export(export));
         if is_traffic_only(batch) { Ok(()) } else { self.inner.submit(batch) }
     }
 
@@ -79,5 +102,13 @@ impl Executor for StoringExecutor {
 
     fn import_blocks(&mut self, exported: &ExportedBlocks, to: &[BlockId]) -> Result<(), BlockExchangeError> {
         self.inner.import_blocks(exported, to)
+    }
+
+    fn export_state(&mut self, slot: MemorySlot, part: u32) -> Result<Vec<u8>, BlockExchangeError> {
+        self.inner.export_state(slot, part)
+    }
+
+    fn import_state(&mut self, slot: MemorySlot, part: u32, bytes: &[u8]) -> Result<(), BlockExchangeError> {
+        self.inner.import_state(slot, part, bytes)
     }
 }

@@ -1,23 +1,31 @@
-//! A store for KV blocks in a file: blocks that leave the executor's memory, and those of a process that has
-//! ended, come back from it instead of being computed again. What is saved and brought back is decided by the
-//! core ([`throng_core::scheduling::block_store`]); the executor exports and imports bytes; threads read and
-//! write the file. A store that is full, slow or damaged costs time and changes no answer.
+//! Places for KV blocks outside of the executor's memory: a file, and other engines. Blocks that leave the
+//! memory, those of a process that has ended, and those of an engine that served a conversation before come
+//! back instead of being computed again. What is saved and brought back is decided by the core
+//! ([`throng_core::scheduling::block_store`]); the executor exports and imports bytes; threads read and write
+//! the file. A place that is full, slow, damaged or gone costs time and changes no answer.
 
 mod executor;
+mod exports;
+mod pull;
 mod slab;
 mod threads;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use throng_core::engine::Input;
+use throng_core::scheduling::batch::StoreSlot;
 use throng_core::scheduling::block_exchange::BlockLayout;
+use throng_core::scheduling::block_hash::BlockContent;
 use throng_core::scheduling::block_store::StoreCapacity;
 use throng_core::scheduling::executor::{Executor, ExecutorError};
 use tracing::{info, warn};
 
 use crate::message::Inbox;
 use executor::StoringExecutor;
+pub use exports::{ExportedBlock, ExportedBlocks};
+pub use pull::{Pull, PullBlocks};
 use slab::{Slab, SlabSettings};
 pub use threads::StoreThreads;
 
@@ -25,11 +33,39 @@ pub use threads::StoreThreads;
 /// step, which lengthens the step for all.
 const READ_BYTES: usize = 32 << 20;
 
-/// Bytes of blocks that one step copies for being saved.
+/// Maximum bytes of blocks that one step copies for saving.
 const SAVE_BYTES_PER_STEP: usize = 8 << 20;
 
 /// Bytes of blocks that wait to be written.
 const WRITE_BYTES: usize = 64 << 20;
+
+/// Bytes of blocks that other engines were asked for or that wait in host memory.
+const PULL_BYTES: usize = 32 << 20;
+
+/// Bytes of blocks that one step copies for other engines.
+const EXPORT_BYTES_PER_STEP: usize = 8 << 20;
+
+/// Bytes of blocks that other engines have asked for and that no step has copied.
+const EXPORT_BYTES: usize = 64 << 20;
+
+/// Places for blocks outside of the executor's memory.
+#[derive(Debug, Clone, Default)]
+pub struct Tiers {
+    /// A store on disk.
+    pub disk: Option<StoreSettings>,
+    /// Other engines, which are also given the blocks of this one.
+    pub peers: Option<Peers>,
+}
+
+/// Other engines of the same model.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    /// Asks them for blocks.
+    pub puller: Arc<dyn PullBlocks>,
+    /// Whether blocks are exchanged also where that costs speed: an executor that could have several steps in
+    /// flight then has one.
+    pub at_any_cost: bool,
+}
 
 /// Settings of a store.
 #[derive(Debug, Clone)]
@@ -40,11 +76,11 @@ pub struct StoreSettings {
     pub name: String,
     /// Maximum size of the file in bytes.
     pub max_bytes: u64,
-    /// All that the bits of blocks depend on beside the layout of the executor's blocks, such as the build.
+    /// All that determines the bits of blocks beside the layout of the executor's blocks, such as the build.
     pub identity: String,
 }
 
-/// An open store.
+/// Open places for the blocks of an executor.
 #[derive(Debug, Clone)]
 pub struct OpenStore {
     layout: BlockLayout,
@@ -52,52 +88,43 @@ pub struct OpenStore {
 }
 
 impl OpenStore {
-    /// Opens the store for an executor, with the input that tells the core of it; `None`, with the reason in
-    /// the log, where blocks of the executor cannot be kept or the file cannot be used. An engine serves
-    /// without it.
-    pub fn open(settings: &StoreSettings, executor: &dyn Executor, inbox: Inbox) -> Option<(Self, Input)> {
+    /// Opens the places for the blocks of an executor, with the input that tells the core of them; `None`,
+    /// with the reason in the log, where there are none. An engine serves without them.
+    pub fn open(tiers: &Tiers, executor: &dyn Executor, inbox: Inbox) -> Option<(Self, Input)> {
         let Some(layout) = executor.block_layout().filter(|layout| layout.n_bytes > 0) else {
-            warn!("the blocks of this model cannot leave its memory: none are kept on disk");
+            without(tiers, "the blocks of this model cannot leave its memory");
             return None;
         };
-        if executor.capacity().n_state_slots > 0 {
-            warn!("this model has recurrent layers, whose states are not kept on disk: no blocks are");
+        let capacity = executor.capacity();
+        if capacity.n_state_slots > 0 && layout.n_state_parts == 0 {
+            without(tiers, "this model has recurrent layers, whose states cannot leave its memory");
             return None;
         }
-        match Self::open_file(settings, layout, inbox) {
-            Ok(opened) => Some(opened),
-            Err(error) => {
-                let folder = settings.folder.display();
-                warn!(%error, "no blocks are kept on disk, since {folder} cannot be used");
-                None
-            }
+        let slab = tiers.disk.as_ref().and_then(|settings| open_slab(settings, &layout));
+        let is_free = slab.is_some() || capacity.max_steps_in_flight <= 1;
+        let peers = tiers.peers.as_ref().filter(|peers| peers.at_any_cost || is_free);
+        if slab.is_none() && peers.is_none() {
+            return None;
         }
-    }
-
-    fn open_file(
-        settings: &StoreSettings,
-        layout: BlockLayout,
-        inbox: Inbox,
-    ) -> std::io::Result<(Self, Input)> {
-        let slab = Slab::open(&SlabSettings {
-            folder: &settings.folder,
-            name: &settings.name,
-            namespace: namespace(&settings.identity, &layout),
-            max_bytes: settings.max_bytes,
-            n_bytes: layout.n_bytes,
-        })?;
-        let kept = slab.kept()?;
+        let (slab, kept) = slab.unzip();
         let of_bytes = |n_bytes: usize, least: usize| (n_bytes / layout.n_bytes).clamp(least, 512) as u32;
+        let of_peers = |n_bytes| if peers.is_some() { of_bytes(n_bytes, 2) } else { 0 };
         let capacity = StoreCapacity {
-            n_slots: slab.n_slots(),
-            max_saves_per_step: of_bytes(SAVE_BYTES_PER_STEP, 1),
+            n_slots: slab.as_ref().map_or(0, Slab::n_slots),
+            max_saves_per_step: if slab.is_some() { of_bytes(SAVE_BYTES_PER_STEP, 1) } else { 0 },
             max_writes: of_bytes(WRITE_BYTES, 4),
             max_reads: of_bytes(READ_BYTES, 2),
+            max_pulls: of_peers(PULL_BYTES),
+            max_exports_per_step: of_peers(EXPORT_BYTES_PER_STEP),
+            max_exports: of_peers(EXPORT_BYTES),
+            block_bytes: layout.n_bytes as u64,
+            n_state_parts: layout.n_state_parts,
         };
-        let path = slab.path().display();
-        info!("{} of {} blocks are kept in {path}", kept.len(), slab.n_slots());
-        let threads = StoreThreads::start(slab, inbox)?;
-        Ok((Self { layout, threads }, Input::StoreOpened { capacity, kept: kept.into() }))
+        let puller = peers.map(|peers| Arc::clone(&peers.puller));
+        let started = StoreThreads::start(layout.clone(), slab, puller, inbox);
+        let threads = started.inspect_err(|error| warn!(%error, "blocks stay in memory only")).ok()?;
+        let kept = kept.unwrap_or_default().into();
+        Some((Self { layout, threads }, Input::StoreOpened { capacity, kept }))
     }
 
     /// The threads of the store.
@@ -117,6 +144,39 @@ impl OpenStore {
     }
 }
 
+/// Tells why blocks stay in memory: a disk was asked for, other engines may just be there.
+fn without(tiers: &Tiers, reason: &str) {
+    if tiers.disk.is_some() {
+        warn!("{reason}: no blocks are kept on disk");
+    } else {
+        info!("{reason}: no blocks are exchanged with other workers");
+    }
+}
+
+/// The file of a store with its contents; `None`, with the reason in the log, if it cannot be used.
+fn open_slab(
+    settings: &StoreSettings,
+    layout: &BlockLayout,
+) -> Option<(Slab, Vec<(StoreSlot, BlockContent)>)> {
+    let open = || {
+        let slab = Slab::open(&SlabSettings {
+            folder: &settings.folder,
+            name: &settings.name,
+            namespace: namespace(&settings.identity, layout),
+            max_bytes: settings.max_bytes,
+            n_bytes: layout.n_bytes,
+            min_slots: 2 + 2 * layout.n_state_parts,
+        })?;
+        let kept = slab.kept()?;
+        info!("{} of {} blocks are kept in {}", kept.len(), slab.n_slots(), slab.path().display());
+        std::io::Result::Ok((slab, kept))
+    };
+    let folder = settings.folder.display();
+    open()
+        .inspect_err(|error| warn!(%error, "no blocks are kept on disk, since {folder} cannot be used"))
+        .ok()
+}
+
 /// Digest of all that the bits of blocks depend on.
 fn namespace(identity: &str, layout: &BlockLayout) -> [u8; 32] {
     let mut hasher = Sha256::new_with_prefix(b"throng store");
@@ -125,5 +185,6 @@ fn namespace(identity: &str, layout: &BlockLayout) -> [u8; 32] {
         hasher.update(field);
     }
     hasher.update((layout.n_bytes as u64).to_le_bytes());
+    hasher.update(layout.n_state_parts.to_le_bytes());
     hasher.finalize().into()
 }

@@ -1,12 +1,12 @@
 //! The file of a store: a head, then slots of one size, each with a header and the bytes of a block. Headers
-//! and bytes have checksums, so that whatever a crash, a full disk or a fault of the medium leaves behind is
-//! found to be damaged and not used. Does not know who asks.
+//! and bytes have checksums, so that data damaged by a crash, a full disk or a fault of the medium is
+//! detected and not used. Does not know its callers.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_core::scheduling::batch::{BLOCK_TOKENS, StoreSlot};
 use throng_core::scheduling::block_hash::{BlockContent, BlockHash};
@@ -25,13 +25,16 @@ const HEADER_BYTES: usize = 256;
 /// Granularity of slots, so that each begins with a page of the file.
 const PAGE_BYTES: u64 = 4096;
 
-/// Maximum number of slots, which bounds what the index of a store takes of memory: about 400 bytes a slot.
+/// Maximum number of slots, which bounds the memory of a store's index: about 400 bytes a slot.
 const MAX_SLOTS: u64 = 1 << 18;
 
 /// Maximum number of processes that have stores of one name in one folder.
 const MAX_PROCESSES: u32 = 16;
+/// Time after its last write for which the store of another process of the same model is kept for the next
+/// start of that process.
+const KEPT_FOR: Duration = Duration::from_secs(86_400);
 
-/// The open file. Its folder is locked as long as it lives.
+/// The open file. Its folder is locked as long as this value exists.
 #[derive(Debug)]
 pub struct Slab {
     file: File,
@@ -47,33 +50,36 @@ pub struct Slab {
 pub struct SlabSettings<'a> {
     /// Folder of all stores.
     pub folder: &'a Path,
-    /// Name of the model. Stores of one name that nobody uses give way to a new one.
+    /// Name of the model. Unused stores of the same name are removed.
     pub name: &'a str,
-    /// Digest of all that the bits of blocks depend on.
+    /// Digest of all inputs that determine the bits of blocks.
     pub namespace: [u8; 32],
     /// Maximum size of the file.
     pub max_bytes: u64,
     /// Bytes of a block.
     pub n_bytes: usize,
+    /// Minimum number of slots: those of two blocks, and of the states of two prompts.
+    pub min_slots: u32,
 }
 
 impl Slab {
-    /// Opens the store of a namespace, or creates it, and removes those of the same name that nobody uses.
+    /// Opens the store of a namespace, or creates it, and removes unused stores of the same name: those of
+    /// other namespaces, and those that another process has not written to for a day.
     ///
     /// # Errors
-    /// When the folder or the file cannot be made or locked, or has no room for two blocks.
+    /// When the folder or the file cannot be created or locked, or has too few slots.
     pub fn open(settings: &SlabSettings<'_>) -> io::Result<Self> {
         let slot_bytes = ((HEADER_BYTES + settings.n_bytes) as u64).next_multiple_of(PAGE_BYTES);
         let n_slots = (settings.max_bytes.saturating_sub(HEAD_BYTES) / slot_bytes).min(MAX_SLOTS) as u32;
-        if n_slots < 2 {
-            let needed = HEAD_BYTES + 2 * slot_bytes;
-            return Err(io::Error::other(format!("two blocks need {needed} bytes")));
+        if n_slots < settings.min_slots {
+            let needed = HEAD_BYTES + u64::from(settings.min_slots) * slot_bytes;
+            return Err(io::Error::other(format!("the smallest file needs {needed} bytes")));
         }
         DirBuilder::new().recursive(true).mode(0o700).create(settings.folder)?;
         let digest: String = settings.namespace[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         let prefix = format!("{}-", file_name(settings.name));
         let (folder, lock) = claim(settings.folder, &format!("{prefix}{digest}"))?;
-        remove_unused(settings.folder, &prefix, &folder);
+        remove_unused(settings.folder, (&prefix, &digest), &folder);
         let path = folder.join("blocks");
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
@@ -129,8 +135,8 @@ impl Slab {
         Ok(kept.into_iter().map(|(_, slot, content)| (slot, content)).collect())
     }
 
-    /// Writes a block to a slot. The header comes last, so that a slot with a new header and old bytes needs
-    /// a reordering by the system, which the checksum finds.
+    /// Writes a block to a slot. The header is written last, so that a slot with a new header and old bytes
+    /// requires a reordering by the system, which the checksum detects.
     ///
     /// # Errors
     /// When the file cannot be written. The slot then holds nothing.
@@ -153,7 +159,7 @@ impl Slab {
     ///
     /// # Errors
     /// When the file cannot be read, the slot has another content, or its bytes are damaged.
-    pub fn read(&self, slot: StoreSlot, hash: &BlockHash, bytes: &mut Vec<u8>) -> io::Result<()> {
+    pub fn read(&self, slot: StoreSlot, hash: &BlockHash, bytes: &mut Vec<u8>) -> io::Result<BlockContent> {
         let mut header = [0; HEADER_BYTES];
         let offset = self.offset(slot);
         self.file.read_exact_at(&mut header, offset)?;
@@ -166,7 +172,7 @@ impl Slab {
         if checksum(&header.content, bytes) != header.checksum {
             return Err(io::Error::other("damaged bytes"));
         }
-        Ok(())
+        Ok(header.content)
     }
 
     fn offset(&self, slot: StoreSlot) -> u64 {
@@ -241,7 +247,7 @@ fn file_name(name: &str) -> String {
     name.trim_start_matches('.').to_owned()
 }
 
-/// Makes and locks the first folder of this name, or with a number behind it, that no process uses.
+/// Creates and locks the first folder of this name, or of this name with a number, that no process uses.
 fn claim(folder: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     for number in 1..=MAX_PROCESSES {
         let own = if number == 1 { folder.join(name) } else { folder.join(format!("{name}.{number}")) };
@@ -263,18 +269,28 @@ fn lock(folder: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Removes the stores of a name that no process uses, but for one's own. One that cannot be removed stays.
-fn remove_unused(folder: &Path, prefix: &str, own: &Path) {
+/// Removes the stores of a name that no process uses, except one's own and those with the own digest that
+/// were written lately. A store that cannot be removed stays.
+fn remove_unused(folder: &Path, (prefix, own_digest): (&str, &str), own: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let is_digest = |rest: &str| {
-            let digest = rest.split('.').next().unwrap_or_default();
-            digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+        let Some(digest) = name.strip_prefix(prefix).map(|rest| rest.split('.').next().unwrap_or_default())
+        else {
+            continue;
         };
-        let is_store = name.strip_prefix(prefix).is_some_and(is_digest) && path.join("lock").exists();
-        if path != own && is_store && matches!(lock(&path), Ok(Some(_))) {
+        let is_digest = digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_kept = digest == own_digest && was_written_lately(&path);
+        if path == own || is_kept || !is_digest || !path.join("lock").exists() {
+            continue;
+        }
+        if matches!(lock(&path), Ok(Some(_))) {
             let _ = fs::remove_dir_all(&path);
         }
     }
+}
+
+fn was_written_lately(store: &Path) -> bool {
+    let written = fs::metadata(store.join("blocks")).and_then(|blocks| blocks.modified());
+    written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < KEPT_FOR))
 }

@@ -120,6 +120,19 @@ fn requests_survive_the_loss_of_processes_until_these_are_many() {
 }
 
 #[test]
+fn losses_of_others_do_not_count_for_a_request() {
+    let gate = Gate::open();
+    let engine = start(one_row(60_000, 0), &gate);
+    for i in 0..6 {
+        gate.let_pass(Pass::LosePeer);
+        let request = request(&engine, &[i; 40], 6);
+        let stream = engine.submit(request.clone()).expect("there is room");
+        Answer::read(&request, stream).check(&request);
+    }
+    assert_eq!((engine.stats().executor_restarts, engine.stats().failures.requests), (6, 0));
+}
+
+#[test]
 fn what_had_no_share_in_a_lost_step_goes_on() {
     // A budget of one token: one of the two has a share in each step.
     let gate = Gate::closed();

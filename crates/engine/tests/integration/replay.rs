@@ -230,6 +230,7 @@ impl Replayed {
             | Effect::LeaveQueue { .. }
             | Effect::EvaluateMasks(_)
             | Effect::OrderStore(_)
+            | Effect::DeliverPlain { .. }
             | Effect::ReplaceExecutor { .. }
             | Effect::GiveUpExecutor { .. }
             | Effect::State(_) => {}

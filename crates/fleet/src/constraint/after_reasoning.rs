@@ -13,7 +13,7 @@ use throng_text::{AnswerFormat, ReasoningFormat, ThinkingBudget, Tokenizer};
 pub struct ReasoningTokens {
     /// Tokens that open the reasoning; empty if the prompt has opened it.
     pub open: Vec<TokenId>,
-    /// Tokens that close it.
+    /// Tokens that close the reasoning.
     pub close: Vec<TokenId>,
     /// Tokens between the reasoning and the constrained part.
     pub lead: Vec<TokenId>,
@@ -100,7 +100,7 @@ impl AfterReasoning {
         }
     }
 
-    /// At the start, the output may still become reasoning or the answer.
+    /// Allows, at the start of an output, both reasoning and the answer.
     fn mask_start(&self, output: &[TokenId], mask: &mut TokenMask) -> Result<(), ConstraintError> {
         let answer = match output.strip_prefix(self.tokens.direct.as_slice()) {
             Some(answer) => self.answer.mask(answer, mask),

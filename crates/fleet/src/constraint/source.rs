@@ -16,7 +16,7 @@ use super::after_reasoning::{AfterReasoning, BoundedReasoning, ReasoningTokens};
 pub struct OutputForm {
     /// Compiled form, for replicas of this process.
     pub compiled: Arc<dyn TokenConstraint>,
-    /// Source, for replicas in other processes; `None` if there are none.
+    /// Source of the constraint, for replicas in other processes; `None` without a constraint.
     pub source: Option<Arc<ConstraintSource>>,
 }
 
@@ -41,7 +41,7 @@ pub struct ReasoningBefore {
 }
 
 impl ConstraintSource {
-    /// Compiles the source for a request with `n` continuations; `None` if it restricts nothing. Takes as
+    /// Compiles the source for a request with `n` continuations; `None` if it has no restrictions. Takes as
     /// long as [`ModelGrammars::constraint`].
     ///
     /// # Errors

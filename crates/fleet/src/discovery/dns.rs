@@ -15,7 +15,7 @@ use hickory_resolver::proto::rr::RData;
 use super::{Found, Teller, Trouble};
 use crate::replica::WorkerAddress;
 
-/// Minimum and maximum interval between two queries, whatever the answer's time to live.
+/// Minimum and maximum interval between two queries, which bound the answer's time to live.
 const INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// A DNS query.

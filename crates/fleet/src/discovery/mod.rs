@@ -23,9 +23,9 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Kind of replicas in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Workers.
+    /// Sources list workers.
     Workers,
-    /// Upstream engines.
+    /// Sources list upstream engines.
     Engines,
 }
 
@@ -68,7 +68,6 @@ impl Source {
     ///
     /// # Errors
     /// When the URL is not that of a source.
-    /// When it names no source.
     pub fn parse(url: &str, is_encrypted: bool, kind: Kind) -> Result<Self, InvalidAddress> {
         let Some((scheme, rest)) = url.split_once("://") else { return url.parse().map(Self::Address) };
         let source = match scheme {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::fleet::health::{Cause, Probe, State};
-use throng_core::fleet::routing::{LoadReport, Region, ReplicaId};
+use throng_core::fleet::routing::{LoadReport, Region, ReplicaId, Role};
 use throng_core::scheduling::block_pool::CacheNews;
 use throng_core::time::Nanos;
 
@@ -46,6 +46,11 @@ impl HealthReporter {
     /// Records the replica's region.
     pub fn set_region(&self, region: Option<Region>) {
         self.dispatcher.set_region(self.id, region);
+    }
+
+    /// Records the replica's role.
+    pub fn set_role(&self, role: Role) {
+        self.dispatcher.set_role(self.id, role);
     }
 
     /// Records a round trip to the replica.

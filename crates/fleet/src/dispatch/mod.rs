@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throng_core::fleet::health::{Cause, HealthConfig, Probe, State};
-use throng_core::fleet::routing::{LoadReport, Region, ReplicaId, Residency, Router};
+use throng_core::fleet::routing::{LoadReport, Region, ReplicaId, Residency, Role, Router};
 use throng_core::fleet::{Attempt, Demand, Dispatch};
 use throng_core::scheduling::block_hash::BlockKey;
 use throng_core::scheduling::block_pool::CacheNews;
@@ -45,6 +45,8 @@ pub struct Wanted<'a> {
     pub n_tokens: u32,
     /// Hashes of the full blocks, in order.
     pub blocks: &'a [BlockKey],
+    /// Name of the requests that begin alike, as the client says.
+    pub session: Option<BlockKey>,
     /// Name of the only replica that the client accepts.
     pub pinned: Option<&'a str>,
     /// Regions that a residency rule binds the request to.
@@ -80,6 +82,11 @@ impl Dispatcher {
     /// Records the region of a replica.
     pub fn set_region(&self, id: ReplicaId, region: Option<Region>) {
         self.lock().0.router.set_region(id, region);
+    }
+
+    /// Records the role of a replica.
+    pub fn set_role(&self, id: ReplicaId, role: Role) {
+        self.lock().0.router.set_role(id, role);
     }
 
     /// Records a round trip to a replica, measured with a request that takes no computation.
@@ -158,7 +165,7 @@ impl Dispatcher {
         self.begin(wanted, |dispatch, demand, now| dispatch.place_answering(demand, answering, now))
     }
 
-    /// Chooses the replica for the next attempt among `eligible`, whatever their health.
+    /// Chooses the replica for the next attempt among `eligible`, fit or not.
     pub fn place_among(self: &Arc<Self>, wanted: &Wanted<'_>, eligible: &[ReplicaId]) -> Option<Placement> {
         self.begin(wanted, |dispatch, demand, now| dispatch.place_among(demand, eligible, now))
     }
@@ -168,10 +175,11 @@ impl Dispatcher {
         wanted: &Wanted<'_>,
         choose: impl FnOnce(&mut Dispatch, &Demand<'_>, Timestamp) -> Option<Attempt>,
     ) -> Option<Placement> {
-        let Wanted { n_tokens, blocks, pinned, bound, tried } = *wanted;
+        let Wanted { n_tokens, blocks, session, pinned, bound, tried } = *wanted;
         let regions = bound.map(|bound| bound.regions());
         let (mut inner, now) = self.lock();
-        let attempt = choose(&mut inner, &Demand { n_tokens, blocks, pinned, regions, tried }, now)?;
+        let demand = Demand { n_tokens, blocks, session, pinned, regions, tried };
+        let attempt = choose(&mut inner, &demand, now)?;
         let replica = attempt.choice.replica;
         let place = bound.map(|bound| {
             let name = inner.router.name(replica).unwrap_or_default().to_owned();
@@ -196,6 +204,12 @@ impl Dispatcher {
         inner.board.probed(probe, answered.map(Nanos::from), now);
         drop(inner);
         self.probe_ended.notify_waiters();
+    }
+
+    /// Records that a replica failed outside of any attempt.
+    pub fn failed(&self, id: ReplicaId) {
+        let (mut inner, now) = self.lock();
+        inner.board.fail(id, now);
     }
 
     /// Waits, for at most `patience`, while no replica is eligible but the first probe of one is running or
@@ -229,6 +243,11 @@ impl Dispatcher {
     pub fn state(&self, id: ReplicaId) -> (State, Option<Cause>) {
         let (inner, _) = self.lock();
         (inner.board.state(id).unwrap_or(State::Starting), inner.board.cause(id))
+    }
+
+    /// Number of blocks at the beginning of a prompt that a replica is known to have.
+    pub fn n_held(&self, id: ReplicaId, blocks: &[BlockKey]) -> usize {
+        self.lock().0.router.n_held(id, blocks)
     }
 
     /// Number of attempts running at a replica.

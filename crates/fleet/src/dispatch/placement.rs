@@ -1,16 +1,16 @@
-//! One attempt of a request at one replica. It releases its load exactly once, however it ends. Does not
-//! know what was requested.
+//! An attempt of a request at one replica. It releases its load exactly once, however it ends. Does not know
+//! what was requested.
 
 use std::sync::Arc;
 
 use throng_core::fleet::Attempt;
-use throng_core::fleet::routing::ReplicaId;
+use throng_core::fleet::routing::{ReplicaId, SplitDecision};
 use throng_core::time::Nanos;
 use tokio::time::Instant;
 
 use super::Dispatcher;
 
-/// One attempt; dropping it ends the attempt. Without an earlier call its end does not affect the replica's
+/// An attempt; dropping it ends the attempt. Without an earlier call its end does not affect the replica's
 /// health.
 #[derive(Debug)]
 pub struct Placement {
@@ -43,12 +43,27 @@ impl Placement {
         self.replica
     }
 
+    /// Another replica that has more of the prompt in its cache, and its number of blocks.
+    pub fn holder(&self) -> Option<(ReplicaId, u32)> {
+        self.attempt.as_ref()?.choice.holder
+    }
+
+    /// Whether another replica computes the prompt first, and why; `None` where replicas have no roles.
+    pub fn split(&self) -> Option<SplitDecision> {
+        self.attempt.as_ref()?.choice.split
+    }
+
+    /// Number of prompt tokens that the replica is assumed to have cached.
+    pub fn n_cached_tokens(&self) -> u32 {
+        self.attempt.as_ref().map_or(0, |attempt| attempt.choice.n_cached_tokens)
+    }
+
     /// Whether the replica was ready when the attempt started, not just tried because too few were ready.
     pub fn was_ready(&self) -> bool {
         self.was_ready
     }
 
-    /// Records the first token; later calls change nothing.
+    /// Records the first token; later calls are ignored.
     pub fn token(&mut self) {
         if std::mem::replace(&mut self.has_answered, true) {
             return;

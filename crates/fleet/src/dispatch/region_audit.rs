@@ -1,5 +1,5 @@
-//! The regions that a request may be sent to, and the trait for auditing where it is sent. Does not know
-//! rules and logs.
+//! The regions that a request may be sent to, and the trait for auditing its destination. Does not know rules
+//! and logs.
 
 use std::fmt::Debug;
 

@@ -43,12 +43,17 @@ impl EngineSettings {
         self.upstream(name, base.into(), server_name)
     }
 
-    /// The configured model: its name at the engines, and its names in requests. `None` if the engines must
-    /// be asked.
+    /// The configured model: its name at the engines, and its names in requests. `None` if the engines are
+    /// queried for their models.
     pub fn model(&self) -> Option<(&str, Vec<String>)> {
         let model = self.model.as_deref()?;
         let names = if self.names.is_empty() { vec![model.to_owned()] } else { self.names.clone() };
         Some((model, names))
+    }
+
+    /// The configured names in requests.
+    pub fn names(&self) -> &[String] {
+        &self.names
     }
 
     fn upstream(&self, name: String, base: Arc<str>, server_name: Option<ServerName<'static>>) -> Upstream {

@@ -40,10 +40,11 @@ impl Serve for Engines {
     ) -> BoxFuture<'static, ()> {
         let (gateway, upstream) = (self.0.clone(), Arc::new(settings.found(found)));
         let is_named = join_named(&gateway, settings, &upstream);
+        let settings = settings.clone();
         let serving = async move {
             let serving = async {
                 if !is_named {
-                    join_told(&gateway, &upstream).await;
+                    join_told(&gateway, &settings, &upstream).await;
                 }
                 std::future::pending().await
             };
@@ -58,7 +59,7 @@ impl Serve for Engines {
 }
 
 /// Starts serving the configured model on an engine. Returns false if no model is configured, so that the
-/// engine must be asked for its models.
+/// engine must be queried for its models.
 pub(super) fn join_named(
     gateway: &Arc<dyn FleetModels>,
     settings: &EngineSettings,
@@ -68,11 +69,25 @@ pub(super) fn join_named(
     named.is_some()
 }
 
-/// Starts serving the models that an engine lists.
-pub(super) async fn join_told(gateway: &Arc<dyn FleetModels>, upstream: &Arc<Upstream>) {
+/// Starts serving the models that an engine lists; a single one under the configured names, if any.
+pub(super) async fn join_told(
+    gateway: &Arc<dyn FleetModels>,
+    settings: &EngineSettings,
+    upstream: &Arc<Upstream>,
+) {
     gateway.upstreams().set_idle(upstream, true);
-    for model in upstream::learn_models(upstream).await {
-        join(gateway, vec![model.clone()], upstream, model);
+    let models = upstream::learn_models(upstream).await;
+    let names = settings.names();
+    if !names.is_empty() && models.len() > 1 {
+        let reason =
+            format!("it lists {} models: 'model' must say which one has these 'names'", models.len());
+        tracing::warn!(engine = upstream.url(), reason, "an engine cannot serve a model");
+        upstream.trouble.begin(reason);
+        return;
+    }
+    for model in models {
+        let names = if names.is_empty() { vec![model.clone()] } else { names.to_vec() };
+        join(gateway, names, upstream, model);
     }
 }
 

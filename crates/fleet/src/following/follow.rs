@@ -14,6 +14,8 @@ use crate::replica::{Connection, ConnectionGuard, Link};
 
 /// Maximum time without a status line; then the worker counts as lost and its requests go elsewhere.
 const MAX_SILENCE: Duration = Duration::from_millis(6 * HEARTBEAT_MS);
+/// Maximum time for reading answers that a worker has sent before its end.
+const MAX_READING: Duration = Duration::from_secs(60);
 /// Interval between round-trip checks. Heartbeats show that the worker can send, not that it can receive,
 /// so the gateway requests a small response.
 const ROUND_TRIP_INTERVAL: Duration = Duration::from_millis(500);
@@ -35,8 +37,8 @@ pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
         let mut was_up = false;
         match follow_once(&membership, &link, &mut was_up).await {
             Ok(()) => {
-                link.set_down("it has ended");
-                tracing::info!(worker, "a worker has ended");
+                link.set_down("it ends");
+                tracing::info!(worker, "a worker ends: its running requests may finish");
             }
             Err(reason) => {
                 if link.set_down(&reason) || logged.elapsed() >= REPEAT_INTERVAL {
@@ -55,9 +57,10 @@ pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
     }
 }
 
-/// Follows a worker until it shuts down as announced.
+/// Follows a worker until it takes no further requests on this connection, as announced. Its running
+/// requests keep the connection until they have ended.
 async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut bool) -> Result<(), String> {
-    let (connection, mut guard) = link.endpoint.connect().await?;
+    let (connection, guard) = link.endpoint.connect().await?;
     let description: Description = connection.document(DESCRIBE, MAX_DOCUMENT_BYTES).await?;
     let Versions { oldest, newest } = description.versions;
     if description.versions.common(Versions::OWN).is_none() {
@@ -66,7 +69,7 @@ async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut boo
         ));
     }
     let identity = membership.join(link, &connection, &description).await?;
-    let mut lines = BodyLines::new(Some(connection.get(WATCH).await?), None);
+    let lines = BodyLines::new(Some(connection.get(WATCH).await?), None);
     link.set_up(connection.clone(), identity, &description);
     *was_up = true;
     tracing::info!(
@@ -76,10 +79,13 @@ async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut boo
         fingerprint = description.fingerprint,
         "a worker answers"
     );
+    let mut watched = Watched { guard, lines };
     tokio::select! {
-        watched = watch(link, &mut guard, &mut lines) => watched,
-        reason = deaf(link, &connection) => Err(reason),
+        ended = watched.watch(link) => ended?,
+        reason = deaf(link, &connection) => return Err(reason),
     }
+    tokio::spawn(watched.finish(link.clone()));
+    Ok(())
 }
 
 /// Completes when the worker no longer receives requests. Records the round trips until then. Readers of
@@ -97,28 +103,58 @@ async fn deaf(link: &Link, connection: &Connection) -> String {
     }
 }
 
-/// Reads the worker's status lines. Dropping `guard`, also by an error here, fails all requests on the
-/// connection.
-async fn watch(link: &Arc<Link>, guard: &mut ConnectionGuard, lines: &mut BodyLines) -> Result<(), String> {
-    loop {
-        let line = tokio::select! {
-            line = within(MAX_SILENCE, lines.next()) => line,
-            () = guard.ended() => {
-                return if link.is_draining() { Ok(()) } else { Err("the connection has ended".to_owned()) };
+/// A connection with the status lines that arrive on it. Dropping it fails all requests on the connection.
+struct Watched {
+    guard: ConnectionGuard,
+    lines: BodyLines,
+}
+
+impl Watched {
+    /// Reads the worker's status lines until it takes no further requests on this connection.
+    async fn watch(&mut self, link: &Arc<Link>) -> Result<(), String> {
+        let (Self { guard, lines }, mut is_closed) = (self, false);
+        loop {
+            let line = tokio::select! {
+                biased;
+                line = next_line(lines) => line?,
+                () = guard.closed_to_requests(), if !is_closed => {
+                    is_closed = true;
+                    continue;
+                }
+            };
+            match line {
+                Some(line) => {
+                    let status = serde_json::from_slice(&line);
+                    link.set_status(status.map_err(|error| format!("its status cannot be read: {error}"))?);
+                    // One more line shows that the connection is not lost, and says that the worker drains.
+                    if is_closed {
+                        return Ok(());
+                    }
+                    link.probe_if_due();
+                }
+                None if link.is_draining() => return Ok(()),
+                None => return Err("it broke off".to_owned()),
             }
-        };
-        let line = line.map_err(|_| format!("it has been silent for {} ms", MAX_SILENCE.as_millis()))?;
-        match line.map_err(|error| error.to_string())? {
-            Some(line) => {
-                let status = serde_json::from_slice(&line);
-                link.set_status(status.map_err(|error| format!("its status cannot be read: {error}"))?);
-                link.probe_if_due();
-            }
-            None if link.is_draining() => break,
-            None => return Err("it broke off".to_owned()),
         }
     }
-    // Running requests may finish; the worker closes the connection afterwards.
-    guard.ended().await;
-    Ok(())
+
+    /// Holds the connection while the worker tells that it works on its requests. A worker that hangs
+    /// meanwhile loses them to others.
+    async fn finish(mut self, link: Arc<Link>) {
+        loop {
+            match next_line(&mut self.lines).await {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        // The worker has sent its answers to their end; their readers may be slow.
+        let _ = tokio::time::timeout(MAX_READING, link.drained()).await;
+    }
+}
+
+async fn next_line(lines: &mut BodyLines) -> Result<Option<Vec<u8>>, String> {
+    let line = within(MAX_SILENCE, lines.next()).await;
+    let line = line.map_err(|_| format!("it has been silent for {} ms", MAX_SILENCE.as_millis()))?;
+    line.map_err(|error| error.to_string())
 }

@@ -67,7 +67,7 @@ impl Membership {
             let checked = self.gateway.check_region(region);
             checked.map_err(|fault| format!("its region {fault}"))?;
         }
-        let identity = Identity { model: name.as_str().into(), region };
+        let identity = Identity { model: name.as_str().into(), region, role: description.role };
         let mut models = self.models.lock().await;
         if link.is_leaving() {
             return Err("it is no longer listed".to_owned());

@@ -1,5 +1,5 @@
 //! The workers and upstream engines of a gateway, as listed by sources. A task for each worker keeps a
-//! connection to it and adds it to the route of its model once the worker has described itself. Does not
+//! connection to it and adds it to the route of its model once the worker has sent its description. Does not
 //! know requests.
 
 mod artifacts;
@@ -113,7 +113,7 @@ fn check_distinct(workers: &[Finding<'_, Credentials>]) -> Result<(), FleetError
     Ok(())
 }
 
-/// Follows all sources.
+/// Follows the changes of all sources.
 fn follow_sources<S>(service: S, finding: Vec<Finding<'_, S::Settings>>, following: &mut JoinSet<()>)
 where
     S: Serve<Settings: Send, Key: Send + Sync> + Send + 'static,
@@ -134,7 +134,7 @@ where
 }
 
 /// Follows the individually configured engines. Those with a configured model serve it at once; the others
-/// are asked for their models.
+/// are queried for their models.
 fn follow_engines(
     engines: Vec<(Upstream, EngineSettings)>,
     finding: Vec<Finding<'_, EngineSettings>>,
@@ -148,10 +148,11 @@ fn follow_engines(
         let (gateway, upstream) = (gateway.clone(), Arc::new(upstream));
         if !join_named(&gateway, &settings, &upstream) {
             gateway.upstreams().set_idle(&upstream, true);
-            following.spawn(async move { join_told(&gateway, &upstream).await });
+            following.spawn(async move { join_told(&gateway, &settings, &upstream).await });
         }
     }
     follow_sources(Engines(gateway.clone()), finding, following);
     following.spawn(upstream::probe(gateway.upstreams().clone()));
     following.spawn(upstream::measure(gateway.upstreams().clone()));
+    following.spawn(upstream::watch(gateway.upstreams().clone()));
 }

@@ -55,6 +55,6 @@ pub trait RemoteModel: Debug + Send + Sync {
     /// Workers that answer the model's requests.
     fn replicas(&self) -> &Replicas;
 
-    /// Records that a worker joins. Workers with equal fingerprints give bit-identical outputs.
+    /// Records that a worker has joined. Workers with equal fingerprints give bit-identical outputs.
     fn worker_joined(&self, fingerprint: &str);
 }

@@ -107,7 +107,7 @@ pub enum FleetError {
     /// Two workers have the same name.
     #[error("the name {name} is given to two workers")]
     SameName {
-        /// The name.
+        /// Name of the replica.
         name: String,
     },
     /// A setting of a worker cannot be used.
@@ -115,7 +115,7 @@ pub enum FleetError {
     Unusable {
         /// URL of the worker.
         url: String,
-        /// Reason.
+        /// Reason why it cannot be used.
         reason: String,
     },
 }

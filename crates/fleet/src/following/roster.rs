@@ -1,5 +1,5 @@
-//! The workers or engines of a gateway that its sources list. A task serves each of them, is notified when
-//! no source lists it any more, and then ends with its last request. Does not know how they are served.
+//! The workers or engines of a gateway that its sources list. A task serves each of them, is notified when no
+//! source lists it any more, and then ends with its last request. Does not know how tasks serve them.
 
 use std::collections::HashSet;
 use std::hash::Hash;

@@ -4,47 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::fleet::routing::ReplicaId;
 use throng_core::fleet::{Retry, Tried};
-use throng_core::scheduling::block_hash::{BlockHash, BlockKey};
 use throng_http::awake::AwakeSleep;
 
-use super::{Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest, Replicas, Status};
-use crate::dispatch::{Placement, RegionBound, Wanted};
-
-/// Constraints on the replica for a request.
-#[derive(Debug)]
-pub struct PlacementHints {
-    /// Name of the only replica that may run the request.
-    pub pinned: Option<Box<str>>,
-    /// Regions that a residency rule binds the request to.
-    pub bound: Option<Arc<dyn RegionBound>>,
-    /// Whether no other model or engine can answer the request, so that it may wait for a replica before
-    /// its first token too.
-    pub is_last_resort: bool,
-    /// Hashes of the prompt's full blocks, if routing depends on them.
-    blocks: Vec<BlockKey>,
-}
-
-impl PlacementHints {
-    /// Creates the hints of a request, with an optional replica and optional regions.
-    pub fn of(
-        request: &ReplicaRequest,
-        replicas: &Replicas,
-        pinned: Option<&str>,
-        bound: Option<Arc<dyn RegionBound>>,
-        is_last_resort: bool,
-    ) -> Self {
-        // Block hashes depend on the adapter's digest; a gateway of workers knows only its name.
-        let blocks = if replicas.need_blocks() && request.adapter.is_none() {
-            let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), None);
-            BlockHash::keys_of(root, &request.prompt, request.media.as_deref())
-        } else {
-            Vec::new()
-        };
-        Self { pinned: pinned.map(Box::from), bound, is_last_resort, blocks }
-    }
-}
+use super::hints::PlacementHints;
+use super::split::{FirstPart, compute_prompt};
+use super::{Generation, Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, Replicas, Status};
+use crate::dispatch::Placement;
 
 /// Outcome of submitting a request to replicas, and the replicas tried.
 pub(super) struct SubmitOutcome {
@@ -52,19 +18,30 @@ pub(super) struct SubmitOutcome {
     pub result: Taken,
     /// Replicas that were tried.
     pub tried: Tried,
+    /// First part of the request, where replicas have roles.
+    pub first_part: Option<FirstPart>,
 }
 
 /// Tries replicas until one accepts the request or refuses it for a reason that holds for all. With
-/// `patience`, a request for which no replica is left waits for one to come back.
+/// `patience`, a request for which no replica is left waits for one to come back. If it `may_split`, another
+/// replica may compute its prompt first.
 pub(super) async fn ask(
     replicas: Replicas,
     request: ReplicaRequest,
     hints: Arc<PlacementHints>,
     tried: Tried,
     patience: Option<Duration>,
+    may_split: bool,
 ) -> SubmitOutcome {
-    let mut round =
-        Round { replicas: &replicas, request: &request, hints: &hints, tried, first_refusal: None };
+    let mut round = Round {
+        replicas: &replicas,
+        request: &request,
+        hints: &hints,
+        tried,
+        may_split,
+        first_part: None,
+        first_refusal: None,
+    };
     let mut taken = round.ask_all().await;
     if let Some(patience) = patience {
         let mut limit = AwakeSleep::new(patience);
@@ -76,7 +53,7 @@ pub(super) async fn ask(
             }
         }
     }
-    let Round { tried, first_refusal, .. } = round;
+    let Round { tried, first_part, first_refusal, .. } = round;
     if taken.is_none()
         && let Some(bound) = &hints.bound
     {
@@ -88,10 +65,11 @@ pub(super) async fn ask(
         message: "no replica is left to ask".into(),
     };
     let result = taken.unwrap_or_else(|| Err(first_refusal.unwrap_or_else(nobody)));
-    SubmitOutcome { result, tried }
+    SubmitOutcome { result, tried, first_part }
 }
 
-/// Outcome of a submission: a replica that has taken the request in, or a reason that holds for all.
+/// Outcome of a submission: a replica that has accepted the request, or a refusal that holds for all
+/// replicas.
 type Taken = Result<(Box<dyn Generation>, Placement), ReplicaError>;
 
 /// One request being submitted to replicas.
@@ -100,6 +78,9 @@ struct Round<'a> {
     request: &'a ReplicaRequest,
     hints: &'a PlacementHints,
     tried: Tried,
+    /// Whether another replica may compute the prompt, which happens once.
+    may_split: bool,
+    first_part: Option<FirstPart>,
     first_refusal: Option<ReplicaError>,
 }
 
@@ -108,18 +89,19 @@ impl Round<'_> {
     async fn ask_all(&mut self) -> Option<Taken> {
         let (replicas, request, hints) = (self.replicas, self.request, self.hints);
         while self.tried.may_ask() {
-            let untried = replicas.place(&wanted(request, hints, &self.tried.all()));
+            let untried = replicas.place(&hints.wanted(request, &self.tried.all()));
             let placed =
-                untried.or_else(|| replicas.place_ready(&wanted(request, hints, &self.tried.refusing())));
+                untried.or_else(|| replicas.place_ready(&hints.wanted(request, &self.tried.refusing())));
             let (placement, replica) = placed?;
             let (id, is_there) = (placement.replica(), replica.status() == Status::Ready);
             self.tried.ask(id);
-            match replica.generate(request.clone()).await {
+            let prepared = self.prepared(&placement, &*replica).await;
+            match replica.generate(prepared).await {
                 Ok(generation) => return Some(Ok((generation, placement))),
                 Err(refusal) if !refusal.retryable => return Some(Err(refusal)),
                 Err(refusal) => {
                     let kind = self.note(refusal, placement);
-                    match self.tried.refuse(id, has_ended(kind), is_there) {
+                    match self.tried.refuse(id, kind.has_ended(), is_there) {
                         Retry::Free => {}
                         Retry::Paid if replicas.dispatcher().may_retry() => {}
                         Retry::Paid | Retry::Never => return None,
@@ -132,15 +114,16 @@ impl Round<'_> {
 
     /// Tries one ready replica, even if it had ended before.
     async fn ask_one_that_is_back(&mut self) -> Option<Taken> {
-        let wanted = wanted(self.request, self.hints, self.tried.known());
+        let wanted = self.hints.wanted(self.request, self.tried.known());
         let (placement, replica) = self.replicas.place_ready(&wanted)?;
         let id = placement.replica();
         self.tried.ask(id);
-        match replica.generate(self.request.clone()).await {
+        let prepared = self.prepared(&placement, &*replica).await;
+        match replica.generate(prepared).await {
             Ok(generation) => Some(Ok((generation, placement))),
             Err(refusal) if !refusal.retryable => Some(Err(refusal)),
             Err(refusal) => {
-                match has_ended(self.note(refusal, placement)) {
+                match self.note(refusal, placement).has_ended() {
                     true => self.tried.end(id),
                     // All waiting requests arrive together when a replica comes back; it may have room
                     // later.
@@ -151,32 +134,26 @@ impl Round<'_> {
         }
     }
 
+    /// The request for a chosen replica, which learns who has more of the prompt in its cache: the replica
+    /// that has computed the prompt for it, or another one.
+    async fn prepared(&mut self, placement: &Placement, replica: &dyn Replica) -> ReplicaRequest {
+        // A replica that will refuse the answer is not worth a prompt.
+        if self.may_split && replica.check_room().is_ok() {
+            self.may_split = false;
+            let chosen = (placement, replica);
+            self.first_part = compute_prompt(self.replicas, self.request, self.hints, chosen).await;
+        }
+        let computed = self.first_part.as_ref().and_then(|part| part.holder.clone());
+        let holder = computed.or_else(|| self.replicas.holder_of(placement));
+        ReplicaRequest { holder, ..self.request.clone() }
+    }
+
     fn note(&mut self, refusal: ReplicaError, placement: Placement) -> ReplicaErrorKind {
         let kind = refusal.kind;
         self.first_refusal.get_or_insert(refusal);
-        note_failure(placement, kind);
+        if kind.is_fault() {
+            placement.failed();
+        }
         kind
-    }
-}
-
-fn wanted<'a>(request: &ReplicaRequest, hints: &'a PlacementHints, tried: &'a [ReplicaId]) -> Wanted<'a> {
-    let so_far: usize = match &request.continuations {
-        Continuations::New { .. } => 0,
-        Continuations::Resumed(resumed) => resumed.iter().map(|resumed| resumed.output.len()).sum(),
-    };
-    let n_tokens = u32::try_from(request.prompt.len() + so_far).unwrap_or(u32::MAX);
-    let (pinned, bound) = (hints.pinned.as_deref(), hints.bound.as_deref());
-    Wanted { n_tokens, blocks: &hints.blocks, pinned, bound, tried }
-}
-
-/// Whether a replica with this failure no longer runs any request.
-pub(super) fn has_ended(kind: ReplicaErrorKind) -> bool {
-    matches!(kind, ReplicaErrorKind::Unhealthy | ReplicaErrorKind::Stopped | ReplicaErrorKind::Draining)
-}
-
-/// Records a failure against the replica, unless it has no room or announced its shutdown.
-pub(super) fn note_failure(placement: Placement, kind: ReplicaErrorKind) {
-    if matches!(kind, ReplicaErrorKind::Failed | ReplicaErrorKind::Unhealthy) {
-        placement.failed();
     }
 }

@@ -22,7 +22,7 @@ pub enum ReplicaErrorKind {
     Refused(Refusal),
     /// The predicted wait is too long.
     Overloaded {
-        /// Milliseconds until a retry makes sense.
+        /// Milliseconds until a retry is useful.
         retry_after_ms: u64,
     },
     /// The request's deadline is too short even on an idle replica.
@@ -36,7 +36,7 @@ pub enum ReplicaErrorKind {
     TimedOut,
     /// The replica accepts no new requests: it finishes the running ones and stops.
     Draining,
-    /// The replica cannot compute anything.
+    /// The replica cannot run steps.
     Unhealthy,
     /// The replica stopped before the request was done.
     Stopped,
@@ -49,6 +49,16 @@ pub enum ReplicaErrorKind {
 }
 
 impl ReplicaErrorKind {
+    /// Whether a replica with this failure no longer runs any request.
+    pub(super) fn has_ended(self) -> bool {
+        matches!(self, Self::Unhealthy | Self::Stopped | Self::Draining)
+    }
+
+    /// Whether it counts against the replica: not that it has no room, or announced its shutdown.
+    pub(super) fn is_fault(self) -> bool {
+        matches!(self, Self::Failed | Self::Unhealthy)
+    }
+
     /// A short name for logs and labels of metrics.
     pub fn name(self) -> &'static str {
         match self {

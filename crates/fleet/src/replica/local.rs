@@ -17,8 +17,8 @@ use throng_engine::{
 };
 
 use super::{
-    Continuations, Generation, Load, Replica, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest,
-    ResumedContinuation, Status, StepTokens, Totals, TraceSource,
+    Continuations, Evictions, Generation, Load, PrefixHolder, Replica, ReplicaError, ReplicaErrorKind,
+    ReplicaEvent, ReplicaRequest, ResumedContinuation, Status, StepTokens, Totals, TraceSource,
 };
 
 /// An engine in this process.
@@ -51,12 +51,21 @@ impl Replica for LocalReplica {
             machine,
             total_blocks: scheduler.total_blocks,
             used_blocks: scheduler.used_blocks,
+            cached_blocks: scheduler.cached_blocks,
+            marked_blocks: scheduler.marked_blocks,
             totals: Totals {
                 steps: counters.steps,
                 prompt_tokens: counters.prompt_tokens,
                 output_tokens: counters.output_tokens,
                 cache_query_tokens: counters.cache_query_tokens,
                 cache_hit_tokens: counters.cache_hit_tokens,
+                restored_hit_tokens: counters.restored_hit_tokens,
+                evictions: Evictions {
+                    unmarked: scheduler.evictions.unmarked,
+                    expired: scheduler.evictions.expired,
+                    over_share: scheduler.evictions.over_share,
+                    marked: scheduler.evictions.marked,
+                },
                 preemptions: counters.preemptions,
                 drafts: counters.drafts,
                 draft_tokens: counters.draft_tokens,
@@ -66,6 +75,12 @@ impl Replica for LocalReplica {
                 restored_blocks: scheduler.store.loaded_blocks,
                 stored_blocks: scheduler.store.saved_blocks,
                 failed_block_transfers: scheduler.store.failed_reads + scheduler.store.failed_writes,
+                pulled_blocks: scheduler.store.pulled_blocks,
+                failed_pulls: scheduler.store.failed_pulls,
+                served_blocks: scheduler.store.served_blocks,
+                block_bytes: scheduler.store.block_bytes,
+                state_blocks: scheduler.store.state_blocks,
+                block_pull_ns: scheduler.store.block_pull_ns,
                 failed_requests: failures.requests,
                 executor_restarts,
             },
@@ -96,6 +111,8 @@ fn engine_request(request: ReplicaRequest, id: RequestId) -> Request {
     let ReplicaRequest {
         tenant,
         cache_salt,
+        session: _,
+        cache_marks,
         priority,
         prompt,
         media,
@@ -103,6 +120,7 @@ fn engine_request(request: ReplicaRequest, id: RequestId) -> Request {
         constraint,
         adapter,
         continuations,
+        holder,
     } = request;
     let (n, outputs_so_far) = match continuations {
         Continuations::New { n } => (n, Vec::new()),
@@ -114,6 +132,7 @@ fn engine_request(request: ReplicaRequest, id: RequestId) -> Request {
         id,
         tenant,
         cache_salt,
+        cache_marks,
         prompt,
         media,
         outputs_so_far,
@@ -122,6 +141,10 @@ fn engine_request(request: ReplicaRequest, id: RequestId) -> Request {
         sampling,
         constraint,
         adapter,
+        holder: match holder {
+            Some(PrefixHolder::Peer(holder)) => Some(holder),
+            Some(PrefixHolder::Worker(_)) | None => None,
+        },
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a recording is told of the requests of a gateway: their arrivals, and their outputs when they end.
+//! Records the requests of a gateway: their arrivals, and their outputs when they end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{Continuations, ReplicaEvent, ReplicaRequest};
 
-/// An observer with the clock and the numbers of requests that it is told.
+/// An observer with the clock and the numbers of recorded requests.
 #[derive(Debug, Clone)]
 pub struct FleetRecording(Arc<Inner>);
 
@@ -22,7 +22,7 @@ struct Inner {
 }
 
 impl FleetRecording {
-    /// Tells this observer from now on.
+    /// Notifies this observer from now on.
     pub fn new(observer: Arc<dyn LoadObserver>) -> Self {
         Self(Arc::new(Inner { observer, origin: Instant::now(), n_requests: AtomicU64::new(0) }))
     }
@@ -31,7 +31,7 @@ impl FleetRecording {
         Timestamp::default() + Nanos::from(self.0.origin.elapsed())
     }
 
-    /// A request comes.
+    /// Records the arrival of a request.
     pub(super) fn begin(&self, request: &ReplicaRequest) -> Option<ObservedRequest> {
         let Continuations::New { n } = request.continuations else { return None };
         let id = RequestId(self.0.n_requests.fetch_add(1, Ordering::Relaxed));
@@ -39,6 +39,7 @@ impl FleetRecording {
             id,
             tenant: request.tenant.clone(),
             cache_salt: request.cache_salt.clone(),
+            cache_marks: request.cache_marks.clone(),
             prompt: Arc::clone(&request.prompt),
             media: request.media.clone(),
             outputs_so_far: Vec::new(),
@@ -46,6 +47,7 @@ impl FleetRecording {
             priority: request.priority,
             sampling: Arc::clone(&request.sampling),
             constraint: request.constraint.as_ref().map(|form| form.compiled.clone()),
+            holder: None,
             adapter: request.adapter.as_ref().map(|adapter| adapter.adapter),
         };
         let now = self.now();
@@ -59,7 +61,7 @@ impl FleetRecording {
     }
 }
 
-/// One request of a recording. Dropped before its end, it was cancelled.
+/// A request of a recording. If it is dropped before its end, it counts as cancelled.
 #[derive(Debug)]
 pub(super) struct ObservedRequest {
     recording: FleetRecording,

@@ -7,9 +7,10 @@ use std::time::Duration;
 use throng_core::fleet::health::HealthConfig;
 use throng_core::fleet::routing::ReplicaId;
 use throng_core::scheduling::block_pool::CacheCursor;
+use throng_wire::Holder;
 
 use super::observed::FleetRecording;
-use super::{Replica, Status};
+use super::{PrefixHolder, Replica, Status};
 use crate::dispatch::{Dispatcher, HealthReporter, Placement, RoutingSettings, Wanted};
 
 /// The replicas of a model. The set changes over time, and all clones share it.
@@ -57,7 +58,7 @@ impl Replicas {
         Self(Arc::new(Inner { dispatcher, are_judged, patience, recording, members }))
     }
 
-    /// The recording that is told of requests, if there is one.
+    /// The recording of requests, if there is one.
     pub(super) fn recording(&self) -> Option<&FleetRecording> {
         self.0.recording.get()
     }
@@ -132,6 +133,29 @@ impl Replicas {
     fn placed(&self, members: &[Member], placement: Placement) -> Option<(Placement, Arc<dyn Replica>)> {
         let member = members.iter().find(|member| member.id == placement.replica())?;
         Some((placement.judged(self.0.are_judged), member.replica.clone()))
+    }
+
+    /// The replica that has more of a request's prompt in its cache than the one that was chosen for it.
+    pub fn holder_of(&self, placement: &Placement) -> Option<PrefixHolder> {
+        let (id, n_blocks) = placement.holder()?;
+        let (address, server_name) = self.member(id)?.block_address()?;
+        Some(PrefixHolder::Worker(Holder { address: address.to_string(), server_name, n_blocks }))
+    }
+
+    /// The replica with this number.
+    pub(super) fn member(&self, id: ReplicaId) -> Option<Arc<dyn Replica>> {
+        self.members().iter().find(|member| member.id == id).map(|member| member.replica.clone())
+    }
+
+    /// Places a further attempt of a request at this replica, if it answers.
+    pub(super) fn place_at(
+        &self,
+        wanted: &Wanted<'_>,
+        id: ReplicaId,
+    ) -> Option<(Placement, Arc<dyn Replica>)> {
+        let replica = self.member(id).filter(|replica| replica.status() == Status::Ready)?;
+        let placement = self.0.dispatcher.place_among(wanted, &[id])?;
+        Some((placement.judged(self.0.are_judged), replica))
     }
 
     /// Chooses the next replica for a waiting request: only one that answers and is ready.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use throng_core::fleet::replica::ResumedContinuation;
 use throng_core::prompt_media::PromptMedia;
-use throng_core::request::{Adapter, Priority, SamplingParams, TenantId, TokenId};
+use throng_core::request::{Adapter, BlockHolder, CacheMark, Priority, SamplingParams, TenantId, TokenId};
+use throng_wire::Holder;
 
 use crate::constraint::OutputForm;
 
@@ -16,6 +17,10 @@ pub struct ReplicaRequest {
     pub tenant: TenantId,
     /// Salt that further separates cached prefixes within the tenant.
     pub cache_salt: Option<Arc<str>>,
+    /// Name of the tenant's requests that begin like this one: they go to one replica where its load permits.
+    pub session: Option<Arc<str>>,
+    /// Prefixes that the client asks to keep cached.
+    pub cache_marks: Vec<CacheMark>,
     /// Priority among the tenant's requests.
     pub priority: Priority,
     /// Tokens of the prompt, at least one.
@@ -31,6 +36,17 @@ pub struct ReplicaRequest {
     pub adapter: Option<RequestedAdapter>,
     /// The continuations to generate.
     pub continuations: Continuations,
+    /// Another replica from which the beginning of the prompt may be taken over.
+    pub holder: Option<PrefixHolder>,
+}
+
+/// A replica that has the beginning of a prompt in its cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PrefixHolder {
+    /// A worker, for another worker.
+    Worker(Holder),
+    /// A worker that an engine of this process can ask.
+    Peer(BlockHolder),
 }
 
 /// An adapter, as the executors of this process identify it, and its name in other processes.

@@ -12,8 +12,10 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use throng_core::fleet::{Failover, Rest, Retry, Tried};
 use tokio::time::Instant;
 
-use super::asking::{PlacementHints, SubmitOutcome, ask, has_ended, note_failure};
+use super::asking::{SubmitOutcome, ask};
+use super::hints::PlacementHints;
 use super::observed::ObservedRequest;
+use super::split::{FirstPart, SplitCounts, SplitFallback, SplitReport, SplitTrace};
 use super::{Continuations, Generation, ReplicaError, ReplicaEvent, ReplicaRequest, Replicas, TraceSource};
 use crate::dispatch::Placement;
 
@@ -28,11 +30,15 @@ pub struct Resumable {
     arrived: Instant,
     /// The request in the recording, where there is one.
     observed: Option<ObservedRequest>,
+    /// Whether another replica has computed the prompt, where replicas have roles.
+    split: Option<Arc<SplitReport>>,
+    /// Counts of the replica that takes over the prompt's blocks, until it has said how many came.
+    taking_over: Option<Arc<SplitCounts>>,
 }
 
 enum State {
     Running(Box<dyn Generation>, Placement),
-    /// Another replica is being asked to continue after a failure.
+    /// Another replica is to continue after a failure.
     Moving {
         asking: BoxFuture<'static, SubmitOutcome>,
         failure: ReplicaError,
@@ -54,8 +60,8 @@ impl Resumable {
         let (arrived, hints) = (Instant::now(), Arc::new(hints));
         replicas.dispatcher().request();
         let mut observed = replicas.recording().and_then(|recording| recording.begin(&request));
-        let SubmitOutcome { result, tried } =
-            ask(replicas.clone(), request.clone(), hints.clone(), Tried::default(), None).await;
+        let SubmitOutcome { result, tried, first_part } =
+            ask(replicas.clone(), request.clone(), hints.clone(), Tried::default(), None, true).await;
         let (generation, placement) = match result {
             Ok(taken) => taken,
             Err(error) => {
@@ -64,9 +70,28 @@ impl Resumable {
                 return Err(error);
             }
         };
-        let failover = Failover::new(request.n_continuations(), tried);
+        let mut failover = Failover::new(request.n_continuations(), tried);
+        let (mut split, mut taking_over) = (None, None);
+        if let Some(FirstPart { report, holder, counts, moved_early }) = first_part {
+            if report.is_split() {
+                failover.submitted_at(arrived.elapsed());
+            }
+            let is_taken = holder.is_some() && report.fallback.get().is_none() && !moved_early;
+            taking_over = counts.filter(|_| is_taken);
+            split = Some(report);
+        }
         let state = State::Running(generation, placement);
-        Ok(Box::new(Self { replicas, request, hints, failover, state, arrived, observed }))
+        Ok(Box::new(Self {
+            replicas,
+            request,
+            hints,
+            failover,
+            state,
+            arrived,
+            observed,
+            split,
+            taking_over,
+        }))
     }
 
     /// The request for the remaining output.
@@ -83,12 +108,15 @@ impl Resumable {
     /// Asks another replica to continue after a failure; `None` if that is not permitted.
     fn move_on(&mut self, failure: ReplicaError) -> Option<()> {
         tracing::warn!(error = %failure, n_output = self.failover.n_output(), "a replica failed");
-        let has_ended = has_ended(failure.kind);
+        let has_ended = failure.kind.has_ended();
         let State::Running(_, placement) = std::mem::replace(&mut self.state, State::Ended) else {
             return None;
         };
+        self.taking_over = None;
         let id = placement.replica();
-        note_failure(placement, failure.kind);
+        if failure.kind.is_fault() {
+            placement.failed();
+        }
         match self.failover.failed(id, has_ended, self.arrived.elapsed()) {
             Retry::Free => {}
             Retry::Paid if self.replicas.dispatcher().may_retry() => {}
@@ -98,14 +126,16 @@ impl Resumable {
         let may_wait = self.failover.may_wait(has_ended, hints.pinned.is_some(), hints.is_last_resort);
         let patience = self.replicas.patience().filter(|_| may_wait);
         let tried = self.failover.take_tried();
-        let asking = ask(self.replicas.clone(), self.rest(), self.hints.clone(), tried, patience).boxed();
+        let asking =
+            ask(self.replicas.clone(), self.rest(), self.hints.clone(), tried, patience, false).boxed();
         self.state = State::Moving { asking, failure };
         Some(())
     }
 
     /// Records an event to pass on; `None` if it was passed on before.
     fn note(&mut self, event: ReplicaEvent) -> Option<ReplicaEvent> {
-        let event = self.failover.note(event, self.arrived.elapsed())?;
+        let mut event = self.failover.note(event, self.arrived.elapsed())?;
+        self.note_split(&mut event);
         self.observed.iter_mut().for_each(|observed| observed.note(&event));
         let is_over = match &event {
             ReplicaEvent::Token { .. } => {
@@ -125,6 +155,24 @@ impl Resumable {
     }
 }
 
+impl Resumable {
+    /// Corrects the number of cached tokens of a split request, and notes whether its blocks were taken over.
+    fn note_split(&mut self, event: &mut ReplicaEvent) {
+        let Some(report) = &self.split else { return };
+        match event {
+            ReplicaEvent::Prompt { cached_tokens, .. } => *cached_tokens = report.counted(*cached_tokens),
+            ReplicaEvent::Finished { timing, .. } => {
+                let counts = self.taking_over.take().filter(|_| timing.pulled_tokens == 0);
+                if let Some(counts) = counts {
+                    counts.note_fallback(SplitFallback::NotPulled);
+                    let _ = report.fallback.set(SplitFallback::NotPulled);
+                }
+            }
+            ReplicaEvent::Token { .. } | ReplicaEvent::Failed { .. } => {}
+        }
+    }
+}
+
 impl Stream for Resumable {
     type Item = ReplicaEvent;
 
@@ -134,7 +182,7 @@ impl Stream for Resumable {
             match &mut this.state {
                 State::Ended => return Poll::Ready(None),
                 State::Moving { asking, failure } => {
-                    let SubmitOutcome { result, tried } = ready!(asking.poll_unpin(cx));
+                    let SubmitOutcome { result, tried, .. } = ready!(asking.poll_unpin(cx));
                     this.failover.set_tried(tried);
                     let Ok((mut generation, placement)) = result else {
                         let event = ReplicaEvent::Failed { error: failure.clone() };
@@ -172,9 +220,13 @@ impl Generation for Resumable {
     }
 
     fn trace(&self) -> Option<Arc<dyn TraceSource>> {
-        match &self.state {
+        let answer = match &self.state {
             State::Running(generation, _) => generation.trace(),
             State::Moving { .. } | State::Ended => None,
+        };
+        match &self.split {
+            Some(report) => Some(Arc::new(SplitTrace { answer, report: report.clone() })),
+            None => answer,
         }
     }
 }

@@ -66,5 +66,5 @@ pub fn received_error(error: throng_wire::WireError) -> ReplicaError {
 
 /// Converts a status for sending.
 pub fn sent_status(health: Status, load: Load, refuses: Option<ReplicaError>) -> throng_wire::Status {
-    throng_wire::Status { health, load, refuses: refuses.map(sent_error), cache: None }
+    throng_wire::Status { health, load, refuses: refuses.map(sent_error), cache: None, ranks: None }
 }

@@ -4,7 +4,7 @@ use throng_text::AnswerFormat;
 use throng_text::ToolCallFormat;
 use throng_text::grammar::{CallableTool, ConstraintSpec, ToolCallSpec};
 
-use super::{Continuations, ReplicaRequest};
+use super::{Continuations, PrefixHolder, ReplicaRequest};
 use crate::constraint::{ConstraintSource, ReasoningBefore, ReasoningTokens};
 
 /// Converts a request for sending.
@@ -18,6 +18,7 @@ pub fn sent_request(request: &ReplicaRequest) -> throng_wire::Generate {
     throng_wire::Generate {
         tenant: request.tenant.clone(),
         cache_salt: request.cache_salt.clone(),
+        cache_marks: request.cache_marks.clone(),
         priority: request.priority,
         prompt: request.prompt.clone(),
         media: request.media.clone(),
@@ -27,6 +28,10 @@ pub fn sent_request(request: &ReplicaRequest) -> throng_wire::Generate {
         adapter: request.adapter.as_ref().map(|adapter| adapter.name.to_string()),
         n,
         resumed,
+        holder: match &request.holder {
+            Some(PrefixHolder::Worker(holder)) => Some(holder.clone()),
+            Some(PrefixHolder::Peer(_)) | None => None,
+        },
     }
 }
 
@@ -41,6 +46,8 @@ pub fn received_request(request: throng_wire::Generate) -> ReplicaRequest {
     ReplicaRequest {
         tenant: request.tenant,
         cache_salt: request.cache_salt,
+        session: None,
+        cache_marks: request.cache_marks,
         priority: request.priority,
         prompt: request.prompt,
         media: request.media,
@@ -48,6 +55,7 @@ pub fn received_request(request: throng_wire::Generate) -> ReplicaRequest {
         constraint: None,
         adapter: None,
         continuations,
+        holder: request.holder.map(PrefixHolder::Worker),
     }
 }
 

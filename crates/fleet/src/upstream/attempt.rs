@@ -32,7 +32,7 @@ const FIRST_PROBE_PATIENCE: Duration = Duration::from_secs(2);
 /// The start of an engine's answer.
 #[derive(Debug)]
 pub enum UpstreamAnswer {
-    /// The whole answer.
+    /// An answer that has arrived completely.
     Whole(Bytes),
     /// A stream whose first event has arrived.
     Stream(UpstreamStream),
@@ -107,7 +107,8 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
     model.dispatcher.request();
     model.dispatcher.await_first_probe(FIRST_PROBE_PATIENCE).await;
     loop {
-        let wanted = Wanted { n_tokens, blocks: &blocks, pinned, bound, tried: attempts.tried() };
+        let wanted =
+            Wanted { n_tokens, blocks: &blocks, session: None, pinned, bound, tried: attempts.tried() };
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
         attempts.ask(placement.replica());
         // The engine may have been removed meanwhile.

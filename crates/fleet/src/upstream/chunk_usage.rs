@@ -8,8 +8,8 @@ use throng_api::json::{MAX_MEMBERS, Node};
 
 use super::events::{contains, data_of};
 
-/// The event of a chunk without the usage beside its choices; `None` if there is none, or the event is not
-/// a chunk.
+/// The event of a chunk without its usage, if it has choices beside the usage; `None` if it has none, or the
+/// event is not a chunk.
 pub fn without_usage(event: &[u8]) -> Option<Bytes> {
     let data = data_of(event).filter(|data| contains(data, b"\"usage\""))?;
     let (mut members, mut has_usage) = (String::with_capacity(data.len()), false);

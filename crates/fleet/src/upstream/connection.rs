@@ -113,12 +113,12 @@ impl Upstream {
         if self.is_base_known.load(Ordering::Acquire) { 1 } else { self.bases.len() }
     }
 
-    /// Keeps the current base address, since the engine answers there.
+    /// Keeps the current base address, since the engine answers at it.
     pub(super) fn keep_base(&self) {
         self.is_base_known.store(true, Ordering::Release);
     }
 
-    /// Switches to the next base address, since nothing answers at the current one.
+    /// Switches to the next base address, since the current one does not answer.
     pub(super) fn try_next_base(&self) {
         if self.n_bases() > 1 {
             let next = (self.base_idx.load(Ordering::Acquire) + 1) % self.bases.len();
@@ -143,7 +143,7 @@ impl Upstream {
         self.send(forwarding.add_to(request), body, timeout).await
     }
 
-    /// Fetches a document.
+    /// Fetches a document from the engine.
     ///
     /// # Errors
     /// Errors of [`Self::post`].

@@ -92,7 +92,7 @@ pub enum EventKind {
         n_tokens: u64,
         /// Number of choices that end with it.
         n_ended: u32,
-        /// Whether one of them reached its token limit.
+        /// Whether a choice reached its token limit.
         at_length: bool,
         /// Usage, if the event contains it.
         usage: Option<ReportedUsage>,
@@ -101,7 +101,7 @@ pub enum EventKind {
     },
     /// The stream ends with an error.
     Error,
-    /// The stream is whole.
+    /// The stream has ended regularly.
     Done,
 }
 

@@ -76,7 +76,7 @@ impl Fault {
     }
 
     /// The fault for a status other than 200. Engines use several statuses for a prompt that is too long;
-    /// two statuses have a special meaning from gateways, and other engines use these too.
+    /// gateways use two statuses with a special meaning, which other engines use too.
     pub(super) fn of_status(status: StatusCode, body: Bytes) -> Self {
         let reason = Reason::read(&body);
         let own = reason.as_ref().map(|reason| reason.gateways_code()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The models that upstream engines serve, and the engines of each. Does not know requests.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use throng_core::fleet::health::{HealthConfig, State};
 use throng_core::fleet::routing::ReplicaId;
@@ -21,6 +21,9 @@ pub struct UpstreamModels {
     models: RwLock<Arc<[Arc<UpstreamModel>]>>,
     /// Engines that serve no model: they have not listed their models yet, or cannot serve them.
     idle: RwLock<Vec<Arc<Upstream>>>,
+    /// Lock that is held while an engine joins: engines of one model that join at once must find the same
+    /// model.
+    joining: Mutex<()>,
 }
 
 /// A model that upstream engines serve.
@@ -38,7 +41,7 @@ pub struct UpstreamModel {
 pub struct UpstreamReplica {
     /// Id at the dispatcher.
     pub id: ReplicaId,
-    /// The engine.
+    /// The engine behind the replica.
     pub upstream: Arc<Upstream>,
     /// Name of the model at the engine.
     pub model_there: String,
@@ -52,6 +55,11 @@ impl UpstreamModels {
     /// The current models.
     pub fn now(&self) -> Arc<[Arc<UpstreamModel>]> {
         self.models.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets one engine join at a time, until the guard is dropped.
+    pub fn joining(&self) -> MutexGuard<'_, ()> {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The model with this name.

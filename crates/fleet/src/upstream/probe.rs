@@ -6,10 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use serde::Deserialize;
-use throng_core::fleet::health::{Probe, State};
-use throng_core::fleet::routing::ReplicaId;
+use throng_core::fleet::health::Probe;
 use throng_http::awake::within;
 use tokio::time::Instant;
 
@@ -25,12 +23,6 @@ use super::smallest_request::smallest_request;
 const PROBE_TICK: Duration = Duration::from_millis(100);
 /// Timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval of round-trip measurements of all engines.
-const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
-/// Timeout of a round-trip measurement.
-const MEASURE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of engines measured at a time.
-const MAX_MEASURED: usize = 16;
 /// Pause between two requests for an engine's models.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum bytes of a list of models, and of a probe's answer.
@@ -61,11 +53,16 @@ pub async fn learn_models(upstream: &Upstream) -> Vec<String> {
     }
 }
 
+/// Asks an engine for its list of models, which costs nothing there.
+pub(super) async fn model_list(upstream: &Upstream, timeout: Duration) -> Result<Bytes, Fault> {
+    upstream.get("/models", MAX_BYTES, timeout).await
+}
+
 /// Lists the models of an engine, trying each of its possible base addresses.
 async fn list(upstream: &Upstream) -> Result<Vec<String>, Fault> {
     let mut first_fault = None;
     for _ in 0..upstream.n_bases() {
-        let told = upstream.get("/models", MAX_BYTES, PROBE_TIMEOUT).await;
+        let told = model_list(upstream, PROBE_TIMEOUT).await;
         match told.and_then(|list| models_of(&list)) {
             Ok(models) => {
                 upstream.keep_base();
@@ -87,49 +84,6 @@ fn models_of(list: &[u8]) -> Result<Vec<String>, Fault> {
     let models: Vec<String> =
         list.data.unwrap_or_default().into_iter().take(MAX_MODELS).map(|card| card.id).collect();
     if models.is_empty() { Err(Fault::Nonsense("it lists no models")) } else { Ok(models) }
-}
-
-/// Measures round trips to engines with a region, by requests for their models. Never returns.
-pub async fn measure(models: Arc<UpstreamModels>) {
-    loop {
-        let engines = futures_util::stream::iter(measurable(&models));
-        engines.for_each_concurrent(MAX_MEASURED, Measurable::measure).await;
-        tokio::time::sleep(MEASURE_INTERVAL).await;
-    }
-}
-
-/// An engine to measure, with the models it serves and its replica id in each.
-struct Measurable {
-    upstream: Arc<Upstream>,
-    served: Vec<(Arc<UpstreamModel>, ReplicaId)>,
-}
-
-impl Measurable {
-    async fn measure(self) {
-        let began = Instant::now();
-        if self.upstream.get("/models", MAX_BYTES, MEASURE_TIMEOUT).await.is_ok() {
-            let round_trip = began.elapsed();
-            self.served.iter().for_each(|(model, id)| model.dispatcher.measured(*id, round_trip));
-        }
-    }
-}
-
-/// Engines that have a region and are ready, each once.
-fn measurable(models: &UpstreamModels) -> Vec<Measurable> {
-    let mut engines: Vec<Measurable> = Vec::new();
-    for model in models.now().iter() {
-        for UpstreamReplica { id, upstream, .. } in model.replicas().iter().map(Arc::as_ref) {
-            if upstream.region.is_none() || model.dispatcher.state(*id).0 != State::Ready {
-                continue;
-            }
-            let served = (model.clone(), *id);
-            match engines.iter_mut().find(|known| Arc::ptr_eq(&known.upstream, upstream)) {
-                Some(known) => known.served.push(served),
-                None => engines.push(Measurable { upstream: upstream.clone(), served: vec![served] }),
-            }
-        }
-    }
-    engines
 }
 
 /// Probes the engines of all models. Never returns.
@@ -190,7 +144,7 @@ async fn one_token(replica: &UpstreamReplica) -> Result<(), Fault> {
     Err(first_fault.unwrap_or(Fault::Nonsense("it answers no kind of request")))
 }
 
-/// Sends one request. An engine that refuses because of overload counts as alive.
+/// Sends one request. An engine that refuses because of overload counts as healthy.
 async fn ask(upstream: &Upstream, endpoint: Endpoint, body: String) -> Result<(), Fault> {
     let asking = async {
         match post(upstream, endpoint, &Forwarding::OWN, Bytes::from(body)).await {

@@ -25,7 +25,7 @@ pub(super) struct Reason {
     pub is_too_long: bool,
     /// Status in the error itself.
     pub status: Option<StatusCode>,
-    /// Whether the error's type says that the request is invalid.
+    /// Whether the error's type means that the request is invalid.
     is_of_request: bool,
     /// Body of the error in OpenAI's form.
     body: Value,
@@ -95,7 +95,7 @@ impl Reason {
         Self { message, is_too_long, status, is_of_request, body, is_as_it_came: false }
     }
 
-    /// Body for the client; `came` is the original body.
+    /// Body for the client; `came` is the engine's body.
     pub fn body(&self, came: Bytes) -> Bytes {
         if self.is_as_it_came { came } else { self.body.to_string().into() }
     }
@@ -221,7 +221,7 @@ const CONTEXTS: [&str; 6] = [
     "context_length",
     "sequence length",
 ];
-/// Phrases after a context's name that say it is exceeded.
+/// Phrases that follow a context's name when it is exceeded.
 const EXCESSES: [&str; 7] =
     ["exceed", "longer than", "larger than", "greater than", "too long", "too large", "overflow"];
 /// Phrases of rate limits, which are not about the context.

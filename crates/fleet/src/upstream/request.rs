@@ -243,7 +243,7 @@ impl UpstreamRequest {
         self.bounds
     }
 
-    /// The body for an engine where the model has this name.
+    /// The body for an engine that knows the model by this name.
     pub fn body_for(&self, model: &str) -> Bytes {
         format!("{{\"model\":{}{}}}", serde_json::Value::from(model), self.members).into()
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Interval between log lines about one kind of fault.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Fault of one engine.
+/// Latest fault of one engine.
 #[derive(Debug, Default)]
 pub struct Trouble(Mutex<State>);
 

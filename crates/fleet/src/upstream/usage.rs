@@ -23,13 +23,13 @@ const BYTES_PER_TOKEN: u64 = 4;
 pub struct Usage {
     /// Prompt tokens.
     pub prompt_tokens: u64,
-    /// Prompt tokens that stand for images.
+    /// Number of prompt tokens that represent images.
     pub image_tokens: u64,
-    /// Output tokens of all answers.
+    /// Number of output tokens of all answers.
     pub completion_tokens: u64,
-    /// Prompt tokens found in a prefix cache.
+    /// Number of prompt tokens found in a prefix cache.
     pub cached_tokens: u64,
-    /// Reasoning tokens among the output tokens.
+    /// Number of reasoning tokens among the output tokens.
     pub reasoning_tokens: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct Usage {
 pub struct ReportedUsage {
     /// Prompt tokens.
     pub prompt_tokens: Option<u64>,
-    /// Prompt tokens that stand for images.
+    /// Number of prompt tokens that represent images.
     pub image_tokens: Option<u64>,
     /// Output tokens of all answers.
     pub completion_tokens: Option<u64>,

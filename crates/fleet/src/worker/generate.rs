@@ -13,7 +13,7 @@ use crate::adapters::{AdapterFault, LoadedAdapter};
 use crate::body_lines::BodyLines;
 use crate::constraint::OutputForm;
 use crate::replica::{
-    Generation, Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, RequestedAdapter,
+    Generation, PrefixHolder, Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, RequestedAdapter,
     received_constraint, received_request,
 };
 
@@ -100,6 +100,10 @@ async fn begin(worker: &Arc<WorkerService>, mut request: Generate) -> Result<Beg
     worker.replica.check_room()?;
     let (constraint, adapter) = (request.constraint.take(), request.adapter.take());
     let mut request = received_request(request);
+    request.holder = request.holder.take().and_then(|holder| match holder {
+        PrefixHolder::Worker(holder) => worker.puller.as_ref()?.holder(&holder).map(PrefixHolder::Peer),
+        PrefixHolder::Peer(_) => None,
+    });
     let mut loaded = None;
     if constraint.is_some() || adapter.is_some() {
         let prepared = prepare(worker, &request, constraint, adapter).await?;

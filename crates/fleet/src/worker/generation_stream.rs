@@ -1,5 +1,5 @@
-//! A generation as the body of a response: its events as lines. The request's further lines say what to
-//! abort. Dropping the body aborts the generation. Does not submit requests.
+//! A generation as the body of a response: its events as lines. The request's further lines name the
+//! continuations to abort. Dropping the body aborts the generation. Does not submit requests.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -1,6 +1,7 @@
 //! The worker's side of the fleet protocol: an engine that answers gateways. Takes and returns tokens. Does
 //! not know sockets, gateways' credentials, or text except for constraints that it compiles.
 
+mod blocks;
 mod generate;
 mod generation_stream;
 mod watch;
@@ -8,6 +9,7 @@ mod watch;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use throng_core::fleet::replica::RunningRanks;
 use throng_engine::EngineHandle;
 use throng_http::Phase;
 use throng_text::AnswerFormat;
@@ -15,9 +17,11 @@ use throng_wire::{Artifact, ArtifactKind, Description};
 use tokio::sync::{Semaphore, watch as channel};
 
 use crate::adapters::{AdapterSettings, Adapters};
+use crate::blocks::BlockPuller;
 use crate::constraint::ModelGrammars;
 use crate::replica::{LocalReplica, Replica, ReplicaError, ReplicaErrorKind, Status, sent_status};
 
+pub use blocks::BlocksRefused;
 pub use generate::read_request;
 pub use generation_stream::GenerationStream;
 
@@ -39,6 +43,10 @@ pub struct WorkerModel {
     pub answer_format: Arc<AnswerFormat>,
     /// Adapters over the model, and their loader.
     pub adapters: Option<AdapterSettings>,
+    /// Asks other workers for blocks; `None` if they are not asked.
+    pub puller: Option<Arc<BlockPuller>>,
+    /// Ranks of the model, if it is divided over processes.
+    pub ranks: Option<RunningRanks>,
 }
 
 /// A model that is served to gateways.
@@ -51,13 +59,26 @@ pub struct WorkerService {
     answer_format: Arc<AnswerFormat>,
     adapters: Adapters,
     preparing: Semaphore,
+    puller: Option<Arc<BlockPuller>>,
+    ranks: Option<RunningRanks>,
+    /// Permits for giving blocks to other workers.
+    serving: Arc<Semaphore>,
     phase: channel::Receiver<Phase>,
 }
 
 impl WorkerService {
     /// Creates the service, which serves the model until `phase` announces the shutdown.
     pub fn new(model: WorkerModel, phase: channel::Receiver<Phase>) -> Self {
-        let WorkerModel { mut description, artifacts, engine, grammars, answer_format, adapters } = model;
+        let WorkerModel {
+            mut description,
+            artifacts,
+            engine,
+            grammars,
+            answer_format,
+            adapters,
+            puller,
+            ranks,
+        } = model;
         let artifacts: Vec<_> =
             artifacts.into_iter().map(|(kind, bytes)| (kind, Bytes::from(bytes))).collect();
         let artifact = |(kind, bytes): &(ArtifactKind, Bytes)| Artifact {
@@ -75,6 +96,9 @@ impl WorkerService {
             answer_format,
             adapters: Adapters::new(adapters.as_ref()),
             preparing: Semaphore::new(MAX_PREPARING),
+            puller,
+            ranks,
+            serving: Arc::new(Semaphore::new(blocks::MAX_SERVED)),
             phase,
         }
     }
@@ -108,6 +132,7 @@ impl WorkerService {
     /// Health and load of the worker.
     pub fn status(&self) -> throng_wire::Status {
         let refuses = if self.is_draining() { Err(Self::draining()) } else { self.replica.check_room() };
-        sent_status(self.replica.status(), self.replica.load(), refuses.err())
+        let status = sent_status(self.replica.status(), self.replica.load(), refuses.err());
+        throng_wire::Status { ranks: self.ranks.as_ref().map(RunningRanks::report), ..status }
     }
 }

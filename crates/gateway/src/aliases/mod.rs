@@ -17,12 +17,12 @@ pub(crate) use rollout::{Golden, RunningRollout, Ticket};
 #[derive(Debug)]
 pub(crate) struct Aliases(Vec<Arc<Alias>>);
 
-/// An alias.
+/// An alias, with its roll-out.
 #[derive(Debug)]
 pub(crate) struct Alias {
-    /// Configuration.
+    /// Settings of the alias.
     pub config: ModelAlias,
-    /// Counters.
+    /// Counters of the alias.
     pub metrics: AliasMetrics,
     /// The latest roll-out.
     rollout: RwLock<Option<Arc<RunningRollout>>>,
@@ -35,7 +35,7 @@ pub(crate) struct Alias {
 pub(crate) struct Choice {
     /// The chosen model, then the fallback models in order.
     pub models: Vec<String>,
-    /// Ticket by which the roll-out learns the outcome of the request.
+    /// Ticket that reports the outcome of the request to the roll-out.
     pub ticket: Option<Ticket>,
 }
 

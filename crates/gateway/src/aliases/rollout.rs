@@ -30,7 +30,7 @@ pub(crate) struct Golden {
 pub(crate) struct RunningRollout {
     /// Name of the alias.
     pub alias: String,
-    /// The new model.
+    /// Name of the new model.
     pub model: String,
     /// Golden prompts with the expected answers.
     pub golden: Vec<Golden>,
@@ -144,7 +144,7 @@ impl RunningRollout {
 }
 
 impl Ticket {
-    /// The new model, if the request goes there.
+    /// The new model, if the request is sent to it.
     pub fn new_model(&self) -> Option<&str> {
         (self.version == Version::New).then_some(self.rollout.model.as_str())
     }

@@ -16,7 +16,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Gate through which lines begin.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    /// Lock that lets lines begin one after the other, so that each sees those before it.
+    /// Lock that lets lines begin one after the other, so that each counts those before it.
     turn: Mutex<()>,
     n_lines: Arc<AtomicUsize>,
 }

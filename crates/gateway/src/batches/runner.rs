@@ -11,10 +11,10 @@ use tokio::time::sleep;
 use super::lines::LineAnswers;
 use crate::app::App;
 
-/// Interval at which it is checked whether there are models and a database.
+/// Interval of the checks for models and a database.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Answers batches until the server ends. Waits until there are models; does nothing without a database.
+/// Answers batches until the server ends. Waits until models are loaded; returns at once without a database.
 pub(crate) async fn answer_batches(loaded: Arc<OnceLock<Arc<App>>>, phase: watch::Receiver<Phase>) {
     let mut ending = phase.clone();
     let waiting = async {

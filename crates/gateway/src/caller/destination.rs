@@ -14,7 +14,7 @@ const REPLICA_HEADER: &str = "x-throng-replica";
 /// Header with the name of a session, whose requests go to one of an alias's models.
 const SESSION_HEADER: &str = "x-session-id";
 
-/// Destination that a client wants for its request.
+/// Destination that a client names for its request.
 #[derive(Debug)]
 pub(crate) struct Destination {
     replica: Option<HeaderValue>,
@@ -87,7 +87,7 @@ impl Destination {
         self.hops.is_some() || self.regions.is_some()
     }
 
-    /// Use of kept answers: none for a client that asks for one replica or for some regions.
+    /// Use of kept answers: none for a client that names one replica or some regions.
     pub fn cache_policy(&self, headers: &HeaderMap) -> CachePolicy {
         let is_choosy = self.replica.is_some() || self.regions.is_some();
         if is_choosy { CachePolicy::Bypass } else { cache_policy(headers) }

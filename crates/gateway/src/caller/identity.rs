@@ -1,4 +1,4 @@
-//! The caller of one request: its id, tenant, wishes and outcome. Does not know connections.
+//! The caller of one request: its id, tenant, destination and outcome. Does not know connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::destination::Destination;
 use crate::aliases::Ticket;
-use crate::auth::Tenant;
-use crate::overload::ServiceHeaders;
+use throng_api::ServiceHeaders;
+use throng_auth::Tenant;
 use throng_cache::CachePolicy;
 use throng_metering::observation::{
     GenerationRecord, Observation, RequestReport, Stage, Stages, ToolReport, TraceParent,
@@ -39,7 +39,7 @@ pub(crate) struct Caller {
     service_tier: OnceLock<ServiceClass>,
     /// Whether kept answers may be used.
     pub cache_policy: CachePolicy,
-    /// Destination that the client asks for.
+    /// Destination that the client names.
     pub destination: Destination,
     /// Address of the client.
     client: String,
@@ -58,7 +58,7 @@ pub(crate) struct Caller {
     answer: OnceLock<Answered>,
     /// Whether another model may answer it before its first token.
     is_replaceable: AtomicBool,
-    /// Ticket of the roll-out that learns the outcome.
+    /// Ticket that reports the outcome to the roll-out.
     judged: Mutex<Option<Ticket>>,
 }
 
@@ -207,13 +207,13 @@ impl Caller {
         self.is_replaceable.load(Ordering::Relaxed)
     }
 
-    /// Sets the ticket by which a roll-out learns the outcome.
+    /// Sets the ticket that reports the outcome to a roll-out.
     pub fn judge(&self, ticket: Ticket) {
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
     }
 
-    /// Resets the records for an attempt with another model. A roll-out learns of the attempt only if its
-    /// model has failed.
+    /// Resets the records for an attempt with another model. The attempt is reported to a roll-out only if
+    /// its model has failed.
     pub fn begin_again(&self, has_failed: bool) {
         self.generation.lock().unwrap_or_else(PoisonError::into_inner).take();
         let judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,4 +1,4 @@
-//! The caller of a request, with its id and destination: all that policies around a request read.
+//! The caller of a request, with its id and destination: the inputs of all policies around a request.
 
 mod cache_policy;
 mod destination;

@@ -1,4 +1,4 @@
-//! Settings of the number of replicas that a gateway asks for. Does not know replicas.
+//! Settings of the desired number of replicas. Does not know replicas.
 
 use serde::{Deserialize, Serialize};
 use throng_core::fleet::autoscale::AutoscaleConfig;
@@ -20,7 +20,7 @@ pub struct AutoscaleSection {
     pub target_wait_ms: u64,
     /// Seconds from a change to an increase.
     pub up_cooldown_s: u64,
-    /// Seconds from a change to a decrease, and the window whose highest wish counts.
+    /// Seconds from a change to a decrease, and the window whose largest demand counts.
     pub down_cooldown_s: u64,
     /// Seconds without a request after which a model may have no worker.
     pub idle_s: u64,

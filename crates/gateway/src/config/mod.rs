@@ -26,6 +26,7 @@ pub use self::routing::{
 };
 pub(crate) use self::semantic_cache::check as check_semantic_cache;
 pub use self::state::StateConfig;
+pub use throng_auth::{ClaimNames, TokenConfig};
 pub use throng_cache::{ResponseCacheConfig, SemanticCacheConfig, SemanticMode};
 pub use throng_tools::ToolsConfig;
 
@@ -45,7 +46,7 @@ pub struct GatewayConfig {
     pub prices: Vec<ModelPrice>,
     /// Settings of observability.
     pub observability: ObservabilityConfig,
-    /// Limits of waiting.
+    /// Limits of waiting and running times.
     pub overload: OverloadConfig,
     /// Settings of routing.
     pub routing: RoutingConfig,
@@ -116,7 +117,7 @@ pub struct ServerConfig {
     /// it.
     pub root_path: String,
     /// Maximum bytes of memory for all requests: bodies, prompts, answers, sockets. Requests beyond it are
-    /// answered with 503. Raised to what one request of `max_body_bytes` needs.
+    /// answered with 503. Raised to the memory that one request of `max_body_bytes` needs.
     pub max_request_memory_bytes: usize,
 }
 
@@ -188,9 +189,9 @@ pub struct AccessConfig {
     pub allowed_headers: Vec<String>,
     /// Whether those pages may send cookies.
     pub allow_credentials: bool,
-    /// `Host` names accepted beside the loopback ones when listening on loopback only; elsewhere, where no
-    /// key is needed, names under which web pages may use the server beside IP addresses and the name
-    /// listened on. `*`: any.
+    /// `Host` names accepted beside the loopback ones when listening on loopback only; on other addresses
+    /// without keys, names under which web pages may use the server beside IP addresses and the name listened
+    /// on. `*`: any.
     pub allowed_hosts: Vec<String>,
     /// The smallest `priority` a request may have; a smaller one is raised to it. Clients without a key are
     /// one tenant: by default none of them can pass the others.
@@ -202,60 +203,6 @@ impl AccessConfig {
     pub(crate) fn needs_key(&self) -> bool {
         !self.api_keys.is_empty() || self.database.is_some() || self.tokens.is_some()
     }
-}
-
-/// Bearer tokens (JSON Web Tokens) of an identity provider.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct TokenConfig {
-    /// Issuer of the tokens, which their `iss` must equal.
-    pub issuer: String,
-    /// Audience that `aud` of the tokens must contain.
-    pub audience: String,
-    /// URL of the issuer's keys; when absent, the one that `ISSUER/.well-known/openid-configuration` names.
-    #[serde(default)]
-    pub jwks_url: Option<String>,
-    /// Interval in seconds at which the keys are read again; a token with an unknown key id also causes a
-    /// reading.
-    #[serde(default = "default_refresh_s")]
-    pub refresh_s: u64,
-    /// Names of the claims.
-    #[serde(default)]
-    pub claims: ClaimNames,
-}
-
-/// Names of the claims that identify the caller.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ClaimNames {
-    /// Claim of the organisation; `default` if a token lacks it.
-    pub organisation: String,
-    /// Claim of the project, which is the tenant; without it a token has a project of its own.
-    pub project: String,
-    /// Claim of the user, which is required.
-    pub user: String,
-    /// Claim of the permitted models: a list, or a string of names separated by blanks; all if a token
-    /// lacks it.
-    pub models: String,
-    /// Claim of the user's limits: an object as in the operator's API.
-    pub limits: String,
-}
-
-impl Default for ClaimNames {
-    fn default() -> Self {
-        let [organisation, project, user, models, limits] =
-            ["organisation", "project", "sub", "models", "limits"].map(str::to_owned);
-        Self { organisation, project, user, models, limits }
-    }
-}
-
-impl TokenConfig {
-    /// Default interval in seconds of reading keys.
-    pub const DEFAULT_REFRESH_S: u64 = 300;
-}
-
-fn default_refresh_s() -> u64 {
-    TokenConfig::DEFAULT_REFRESH_S
 }
 
 /// Bounds on requests.
@@ -284,7 +231,7 @@ pub struct ApiConfig {
     pub max_queued_tokenizations: usize,
     /// Longest wait of a request in seconds before it is parsed and tokenized; beyond it the answer is 503.
     pub tokenization_timeout_s: u64,
-    /// Maximum bytes of an answer that is not streamed. Requests that ask for more are answered with 400.
+    /// Maximum bytes of an answer that is not streamed. Requests for more are answered with 400.
     pub max_answer_bytes: usize,
     /// Interval in seconds at which a silent stream sends the comment `: ping`.
     pub ping_interval_s: u64,
@@ -333,7 +280,8 @@ pub struct ObservabilityConfig {
     pub access_log_bodies: bool,
     /// Collector of traces, by OTLP over HTTP: `http://127.0.0.1:4318`.
     pub otlp_endpoint: Option<String>,
-    /// A file that gets the load without its text: arrivals, lengths, salted names of prompt blocks, ends.
+    /// File to which the load is recorded without text: arrivals, lengths, salted names of prompt blocks,
+    /// ends.
     pub record: Option<PathBuf>,
     /// Number of finished requests that are kept for `/explain`.
     pub max_explained_requests: usize,

@@ -20,7 +20,7 @@ pub struct OverloadConfig {
     pub idle_timeout_ms: u64,
     /// Longest time in ms from a request's arrival to its end.
     pub total_timeout_ms: u64,
-    /// The most urgent class that a request may ask for.
+    /// The most urgent class that a request may have.
     pub most_urgent_class: ClassSetting,
     /// The most urgent class for keys of the database, by key prefix, project or organisation.
     pub classes: BTreeMap<String, ClassSetting>,

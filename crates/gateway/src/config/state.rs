@@ -19,7 +19,7 @@ pub struct StateConfig {
     pub max_objects: u64,
     /// Maximum bytes of a tenant's objects.
     pub max_bytes: u64,
-    /// Largest file in bytes.
+    /// Maximum bytes of a file.
     pub max_file_bytes: u64,
     /// Maximum number of batches that are answered at a time.
     pub max_batches: usize,

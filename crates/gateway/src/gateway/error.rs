@@ -7,7 +7,7 @@ use throng_tools::ToolsError;
 /// Reason why a gateway cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// Other machines could use it without a key.
+    /// The address is reachable from other machines and no key is set.
     #[error(
         "refusing to listen on {address}, which other machines can reach, without an API key: \
          set one with --api-key or --database, or say --allow-unauthenticated if everyone on that network may use the models"
@@ -16,7 +16,7 @@ pub enum GatewayError {
         /// Address of the listener.
         address: String,
     },
-    /// Other machines could use a worker without a token.
+    /// The worker's address is reachable from other machines and no token is set.
     #[error(
         "refusing to listen on {address}, which other machines can reach, without a token: set one with --worker-token, \
          or demand certificates of gateways with --ssl-ca-certs"
@@ -36,7 +36,7 @@ pub enum GatewayError {
         "--admin-listen needs --admin-key: 1 to 512 printable ASCII characters without spaces, not one of --api-key"
     )]
     AdminKey,
-    /// A model without a name, or a name that two models have.
+    /// A model without a name, or a name of two models.
     #[error("every served model needs a name of its own: {name:?} is empty or taken")]
     ModelName {
         /// Name of the model.
@@ -47,7 +47,7 @@ pub enum GatewayError {
     Setting {
         /// Name of the setting.
         setting: &'static str,
-        /// Value of the setting.
+        /// Invalid value of the setting.
         value: String,
         /// Expected value.
         expected: &'static str,

@@ -1,4 +1,4 @@
-//! Adds the models of workers and upstream engines to a gateway. Does not know how either is reached.
+//! Adds the models of workers and upstream engines to a gateway. Does not know how they are reached.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::router::Route;
 use crate::served_model::ServedModel;
 
 impl Loading {
-    /// Follows these workers and engines, and adds their models when they are known. `default_token` is for
-    /// workers without a token of their own.
+    /// Follows these workers and engines, and adds their models when they are reported. `default_token` is
+    /// for workers without a token of their own.
     ///
     /// # Errors
     /// When an address, a region, a token or a certificate cannot be used, or there are too many.
@@ -92,6 +92,7 @@ impl FleetModels for Loading {
             );
         }
         let app = self.app();
+        let _joining = self.shared.upstreams.joining();
         let known = self.shared.upstreams.now();
         if let Some(model) = known.iter().find(|model| model.names == names) {
             model.add(upstream, model_there);

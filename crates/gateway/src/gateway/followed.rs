@@ -1,11 +1,11 @@
 //! State that tasks keep up to date while a gateway serves: keys, the ledger, shared limits. Does not know
-//! how.
+//! the tasks.
 
 use std::sync::Arc;
 
 use super::Loading;
-use crate::auth::{IssuerKeys, StoredKeys};
 use crate::limits::SharedLimits;
+use throng_auth::{IssuerKeys, StoredKeys};
 use throng_metering::ledger::Ledger;
 
 impl Loading {

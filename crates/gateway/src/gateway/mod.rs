@@ -1,4 +1,4 @@
-//! The gateway's interface for programs: it is made from a configuration and models, and serves on a
+//! The gateway's interface for programs: it is created from a configuration and models, and serves on a
 //! socket. Refuses to serve other machines without a key.
 
 mod error;
@@ -14,7 +14,6 @@ use throng_state::batches::{Answerer, LineAnswer, LineRequest};
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::app::{App, Shared};
-use crate::auth::{ApiKeys, Tenant};
 use crate::batches::{LineAnswers, answer_batches};
 use crate::config::{AccessConfig, GatewayConfig, check_semantic_cache};
 use crate::kept::principal_of;
@@ -26,6 +25,7 @@ use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
 use crate::server::{self, Served, Service};
 use crate::turns::adopt_orphans;
+use throng_auth::{ApiKeys, Tenant};
 use throng_cache::DiskTier;
 use throng_fleet::Secret;
 use throng_fleet::replica::FleetRecording;
@@ -50,7 +50,7 @@ pub struct Gateway {
     ollama_listener: Option<Listener>,
 }
 
-/// Adds the models to a gateway that serves already. Before that, requests for models are answered with 503
+/// Adds the models to a running gateway. Before that, requests for models are answered with 503
 /// `model_not_ready`. Clones belong to the same gateway.
 #[derive(Debug, Clone)]
 pub struct Loading {
@@ -65,12 +65,12 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Tells this observer of the requests that workers compute. To be called before the fleet is started.
+    /// Notifies this observer of the requests that workers compute. To be called before the fleet is started.
     pub fn record(&self, observer: Arc<dyn LoadObserver>) {
         self.shared.recording.get_or_init(|| FleetRecording::new(observer));
     }
 
-    /// Offers the page that this makes as `/plan`, to operators.
+    /// Offers the page that `make` returns as `/plan`, to operators.
     pub fn offer_plan(&self, make: Arc<MakePlanPage>) {
         self.shared.plan.get_or_init(|| PlanPage::new(make));
     }
@@ -309,7 +309,7 @@ impl Loading {
         self.loaded.get_or_init(new_app)
     }
 
-    /// Answers a line of a batch without a server, once there are models.
+    /// Answers a line of a batch without a server, once models are loaded.
     pub async fn answer_line(&self, request: LineRequest) -> LineAnswer {
         LineAnswers::alone(self.app().clone()).answer(request).await
     }

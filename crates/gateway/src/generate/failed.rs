@@ -1,4 +1,4 @@
-//! Answers that are an error: nothing is generated, and their stream says why in its own events.
+//! Answers that are an error: nothing is generated, and their stream has the reason in its own events.
 
 use std::task::{Context, Poll};
 

@@ -1,4 +1,5 @@
-//! Turns a parsed request into a job: rendered, tokenized and checked, with only what its answer needs.
+//! Turns a parsed request into a job: rendered, tokenized and checked, with only the data that its answer
+//! needs.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use super::{Target, find_route};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{Abandoned, AnswerBound, PrepareContext, Prepared, check_room, prepare};
-use crate::remote_images::has_urls;
 use crate::router::Route;
+use throng_fetch::has_urls;
 
 /// Parts of a request that its answer needs.
 pub(super) struct Job {
@@ -29,12 +30,12 @@ pub(super) struct Job {
     pub unjudged: Vec<String>,
     /// Name of the prompt's parameter, for errors.
     pub prompt_param: &'static str,
-    /// Whether another model is asked if this one fails before its first token.
+    /// Whether another model is tried if this one fails before its first token.
     pub is_replaceable: bool,
 }
 
 /// Whether images of a request must be fetched before it is prepared, for `target` if it names an alias. A
-/// request that would be refused whatever its images is refused at once.
+/// request that would be refused anyway is refused at once.
 ///
 /// # Errors
 /// 4xx for a model that is absent or not permitted; 503 without capacity.
@@ -100,6 +101,7 @@ pub(super) fn prepare_job(
         temperature: prepared.requests.first().map_or(1.0, |request| request.sampling.temperature),
         top_p: prepared.requests.first().map_or(1.0, |request| request.sampling.top_p),
         tokenizer: route.model.served.tokenizer.clone(),
+        trail: prepared.trail.take(),
     };
     Ok(Job {
         route,

@@ -24,8 +24,8 @@ use crate::generation::{
     collect, in_turn, read_and_prepare,
 };
 use crate::rejection::memory_full;
-use crate::retry_after::retry_after_s;
 use crate::router::Route;
+use throng_http::retry_after::retry_after_s;
 
 /// Model that answers a request.
 #[derive(Debug, Clone)]
@@ -65,13 +65,13 @@ pub(crate) struct StartedRequest {
     pub stream: AnswerStream,
     /// Writer of the answer in its client's form.
     pub writer: Box<dyn AnswerWriter>,
-    /// Whether the client asked for a stream.
+    /// Whether the client requested a stream.
     pub is_streaming: bool,
     /// Parameters without effect.
     pub ignored: IgnoredParameters,
     /// Number of tokens of each prompt.
     n_prompt_tokens: Vec<usize>,
-    /// Number of prompt tokens that stand for images.
+    /// Number of prompt tokens that represent images.
     pub n_image_tokens: u64,
     /// Number of choices shown for each prompt.
     n_shown: usize,
@@ -125,7 +125,7 @@ where
     }
 }
 
-/// Refuses a request to `model` that would be refused now whatever its content.
+/// Refuses a request to `model` that would be refused now with any content.
 ///
 /// # Errors
 /// 4xx for a model that is absent, not permitted or has no text; 503 without capacity.
@@ -202,7 +202,7 @@ async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedReque
 }
 
 impl StartedRequest {
-    /// Replaces the events by those that `map` makes of them.
+    /// Replaces each event by the events that `map` returns for it.
     pub fn map_stream(self, map: impl FnOnce(AnswerStream) -> AnswerStream) -> Self {
         Self { stream: map(self.stream), ..self }
     }
@@ -233,7 +233,7 @@ impl StartedRequest {
     }
 }
 
-/// Facts of an answer whose tokens are not known here. `sampling` is the temperature and the top-p.
+/// Facts of an answer without the tokens. `sampling` is the temperature and the top-p.
 fn facts_without_tokens(model: String, n_prompts: usize, sampling: (f32, f32)) -> AnswerFacts {
     AnswerFacts {
         model,
@@ -243,6 +243,7 @@ fn facts_without_tokens(model: String, n_prompts: usize, sampling: (f32, f32)) -
         temperature: sampling.0,
         top_p: sampling.1,
         tokenizer: None,
+        trail: None,
         n_image_tokens: 0,
     }
 }

@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::limits::{
     Charge, RateLimits, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name,
 };
-use crate::overload::{Urgency, within};
+use crate::overload::Urgency;
 use crate::policy::Policy;
 use crate::regions::{check_hops, check_regions};
 use crate::router::Route;
@@ -67,7 +67,7 @@ pub(crate) async fn admit(
     let mut prompts = Vec::with_capacity(requests.len());
     for request in requests {
         let (n, n_tokens) = (request.n_continuations(), request.prompt.len());
-        let sampling = Arc::clone(&request.sampling);
+        let (sampling, cache_marks) = (Arc::clone(&request.sampling), request.cache_marks.clone());
         let start = |request| {
             let (route, gate) = (route.clone(), route.model.overload.clone());
             let (pinned, bound) = (pinned.clone(), bound.clone());
@@ -84,10 +84,10 @@ pub(crate) async fn admit(
             metrics.overloaded(error.kind, urgency.class);
             client_error(&error, &blamed, &route.model, caller.id_text())
         })?;
-        let generation = within(generation, limits_of_time, caller.arrived);
+        let generation = limits_of_time.apply(generation, caller.arrived);
         charge.begin(n_tokens as u64);
         metrics.admitted(n_tokens, n, sampling.max_tokens);
-        prompts.push(BegunPrompt { generation, cache_use, n, n_tokens, sampling });
+        prompts.push(BegunPrompt { generation, cache_use, n, n_tokens, cache_marks, sampling });
     }
     let session = Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory, caller.clone());
     let session = if text.is_some() { session.with_moderation(moderation) } else { session };
@@ -158,7 +158,7 @@ fn most(requests: &[ReplicaRequest]) -> (u64, u64) {
     (n_prompt, requests.iter().map(generated).sum())
 }
 
-/// Refuses a request that would be refused now whatever its prompt, before it is parsed.
+/// Refuses a request that would be refused now with any prompt, before it is parsed.
 ///
 /// # Errors
 /// 503; 400 for invalid headers.

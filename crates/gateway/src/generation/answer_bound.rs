@@ -32,7 +32,7 @@ impl AnswerBound {
     /// Creates the bound for the answer to `prepared`, of at most `max_bytes` bytes.
     ///
     /// # Errors
-    /// 400 `answer_too_large` when the echoed prompts, or the output that the client asked for, exceed it.
+    /// 400 `answer_too_large` when the echoed prompts, or the requested output, exceed it.
     pub fn new(
         shape: &AnswerShape,
         spec: &GenerationSpec,

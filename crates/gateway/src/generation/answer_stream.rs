@@ -47,7 +47,7 @@ impl AnswerStream {
         Self(Box::new(source))
     }
 
-    /// The source.
+    /// Source of the stream's events.
     pub fn source(&mut self) -> &mut dyn AnswerSource {
         &mut *self.0
     }
@@ -87,8 +87,8 @@ impl SessionAnswer {
 
     fn read(&mut self, output: Output) -> AnswerEvent {
         match output {
-            Output::Prompt { prompt_idx, cached_tokens, logprobs } => {
-                AnswerEvent::Prompt { prompt_idx, cached_tokens, logprobs }
+            Output::Prompt { prompt_idx, cached_tokens, kept, logprobs } => {
+                AnswerEvent::Prompt { prompt_idx, cached_tokens, kept, logprobs }
             }
             Output::Token { choice_idx, text, report } => {
                 let (deltas, is_reasoning) = match self.readers.get_mut(choice_idx) {

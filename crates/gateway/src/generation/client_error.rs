@@ -1,11 +1,13 @@
-//! Translates errors of replicas into errors for clients; no other module does. Does not know requests.
+//! Translates errors of replicas, templates and tokenizers into errors for clients; no other module does.
+//! Does not know requests.
 
 use throng_core::scheduling::admission::Refusal;
 use throng_fleet::replica::{ReplicaError, ReplicaErrorKind};
 
-use crate::retry_after::{retry_after_at_least_s, retry_after_s};
 use crate::served_model::ModelEntry;
 use throng_api::{ApiError, ConstraintParam};
+use throng_http::retry_after::{retry_after_at_least_s, retry_after_s};
+use throng_text::{TemplateError, TextError};
 
 /// Parameters that an error may be about.
 #[derive(Debug, Clone)]
@@ -59,5 +61,29 @@ pub(super) fn client_error(
             ApiError::constraint_too_complex(blamed.constraint.as_ref())
         }
         ReplicaErrorKind::Failed => ApiError::internal_error(request_id),
+    }
+}
+
+/// Error for the client from a conversation that its template refuses.
+pub(super) fn template_error(error: &TemplateError) -> ApiError {
+    match error {
+        TemplateError::ReservedArgument { name } => {
+            ApiError::unknown_parameter(format!("chat_template_kwargs.{name}"))
+        }
+        TemplateError::NothingToContinue(reason) => {
+            ApiError::invalid_value("continue_final_message", reason.clone())
+        }
+        other => ApiError::template_error(&other.to_string()),
+    }
+}
+
+/// Error for the client from a failed tokenization.
+pub(crate) fn text_error(error: &TextError, param: &str, model: &ModelEntry) -> ApiError {
+    match error {
+        TextError::TooLong { n_bytes, .. } => {
+            ApiError::text_too_long(param, *n_bytes, model.limits().max_model_len)
+        }
+        TextError::Stopped => ApiError::incomplete_body(),
+        TextError::Encode(_) => ApiError::invalid_value(param, "This text cannot be tokenized."),
     }
 }

@@ -9,14 +9,14 @@ use tokio::sync::watch;
 use super::answer_bound::AnswerBound;
 use super::answer_stream::AnswerStream;
 use crate::rejection::memory_full;
-use crate::retry_after::retry_after_s;
+use throng_http::retry_after::retry_after_s;
 
 /// A complete answer with the memory reserved for it.
 #[derive(Debug)]
 pub(crate) struct Collected {
-    /// The answer.
+    /// The collected answer.
     pub answer: Answer,
-    /// Approximate bytes of its JSON.
+    /// Approximate bytes of the answer's JSON.
     pub json_bytes: usize,
     _memory: Reservation,
 }

@@ -21,18 +21,18 @@ use crate::rejection::memory_full;
 pub(super) struct ConversationImages<'m> {
     input: &'m ImageInput,
     images: Vec<ProcessedImage>,
-    /// For their values.
+    /// Reservation for the values of the images.
     memory: Reservation,
 }
 
-/// What a prompt has beside its tokens.
+/// Data of a prompt other than its tokens.
 #[derive(Debug)]
 pub(crate) struct EncodedMedia {
     /// Spans, positions and contents.
     pub media: Arc<PromptMedia>,
     /// Number of tokens of images.
     pub n_tokens: u64,
-    /// For the values of the images, until the request has ended.
+    /// Reservation for the values of the images, until the request has ended.
     pub memory: Reservation,
 }
 

@@ -23,14 +23,12 @@ mod work;
 pub(crate) use admit::{admit, check_room, count};
 pub(crate) use answer_bound::AnswerBound;
 pub(crate) use answer_stream::{AnswerSource, AnswerStream, SessionAnswer};
-pub(crate) use client_error::BlamedParams;
+pub(crate) use client_error::{BlamedParams, text_error};
 pub(crate) use collect::{Collected, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
 pub(crate) use images::EncodedMedia;
 pub(crate) use output::Output;
-pub(crate) use prepare::{
-    PrepareContext, Prepared, encode_conversation, encode_text, prepare, text_error, tokenizer_of,
-};
+pub(crate) use prepare::{PrepareContext, Prepared, encode_conversation, encode_text, prepare, tokenizer_of};
 pub(crate) use session::{BegunPrompt, Session};
 pub(crate) use stream::{AnswerRecorder, StreamSetting, StreamSource, WrittenAnswer, stream};
 pub(crate) use tokenization_queue::TokenizationQueue;

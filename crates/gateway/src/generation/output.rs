@@ -1,5 +1,6 @@
 //! Events of a running request, as text and reports of numbered choices. Does not know their origin.
 
+use throng_api::answer::KeptTokens;
 use throng_core::request::FinishReason;
 use throng_fleet::replica::{ReplicaError, Timing, TokenReport};
 
@@ -12,6 +13,8 @@ pub(crate) enum Output {
         prompt_idx: usize,
         /// Number of its tokens that were found in the cache.
         cached_tokens: u32,
+        /// Tokens that were computed and are kept at the client's wish.
+        kept: KeptTokens,
         /// Log-probabilities of all its tokens but the first, if asked for.
         logprobs: Vec<TokenReport>,
     },
@@ -21,7 +24,7 @@ pub(crate) enum Output {
         choice_idx: usize,
         /// Completed text, often empty.
         text: String,
-        /// The token.
+        /// The token with its log-probabilities.
         report: TokenReport,
     },
     /// A choice ended.
@@ -30,7 +33,7 @@ pub(crate) enum Output {
         choice_idx: usize,
         /// Text that was held back until the end.
         text: String,
-        /// Reason.
+        /// Reason of the end.
         reason: FinishReason,
         /// Stop string that ended the choice, if one did.
         stop: Option<String>,

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use serde_json::Value;
 use throng_api::spec::{
     ChatInput, Conversation, GenerationOptions, GenerationSpec, Infill, Input, OutputConstraint, Prompt,
-    PromptsInput, beam_bytes, check_prompt, not_with_beams,
+    PromptsInput, RenderedConversation, beam_bytes, check_prompt, not_with_beams,
 };
 use throng_api::{ApiError, ConstraintParam};
-use throng_core::request::{SamplingParams, TenantId, TokenId};
+use throng_core::request::{CacheMark, SamplingParams, TenantId, TokenId};
 use throng_fleet::adapters::LoadedAdapter;
 use throng_http::memory::{MemoryBudget, Part, Reservation};
 use throng_text::{
-    DetokenizeOptions, EncodeOptions, InfillText, InfillTokens, TemplateError, TemplateInput, TextError,
-    Tokenizer,
+    DetokenizeOptions, EncodeOptions, InfillText, InfillTokens, PromptTrail, TemplateInput, Tokenizer,
 };
 
 use throng_fleet::constraint::OutputForm;
 
 use throng_fleet::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 
+use super::client_error::{template_error, text_error};
 use super::constraining::{chat_constraint, constraint, output_constraint};
 use super::images::{ConversationImages, EncodedMedia};
 use super::past_calls::messages_and_tools;
@@ -35,14 +35,14 @@ use crate::rejection::memory_full;
 use crate::served_model::ModelEntry;
 use throng_cache::Question;
 
-/// A request for a replica, with what its answer needs.
+/// A request for a replica, with the data that its answer needs.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     /// Requests, one for each prompt.
     pub requests: Vec<ReplicaRequest>,
     /// Texts of the prompts, if the answer repeats them.
     pub echo: Option<Vec<String>>,
-    /// Settings by which tokens become text; `None` without a tokenizer.
+    /// Settings for decoding tokens to text; `None` without a tokenizer.
     pub text: Option<TextOptions>,
     /// Parser of reasoning and calls; `None` if text is content as it is.
     pub reading: Option<AnswerReading>,
@@ -50,8 +50,10 @@ pub(crate) struct Prepared {
     pub constraint_param: Option<ConstraintParam>,
     /// Whether equal requests have equal answers: sampling is greedy or has a seed.
     pub is_deterministic: bool,
-    /// Number of prompt tokens that stand for images.
+    /// Number of prompt tokens that represent images.
     pub n_image_tokens: u64,
+    /// The prompt along the tokens of earlier turns, if those of this turn are kept.
+    pub trail: Option<PromptTrail>,
     /// Adapter of the request, kept in memory until its end.
     pub adapter: Option<LoadedAdapter>,
     /// Memory reserved until the end.
@@ -71,6 +73,7 @@ impl Prepared {
             constraint_param: None,
             is_deterministic: true,
             n_image_tokens: 0,
+            trail: None,
             adapter: None,
             memory,
             question: None,
@@ -99,11 +102,11 @@ pub(crate) struct PrepareContext<'a> {
     pub tenant: TenantId,
     /// Budget for reservations.
     pub memory: &'a Arc<MemoryBudget>,
-    /// Flag that is set when the client has gone.
+    /// Flag that is set when the client has disconnected.
     pub abandoned: &'a Abandoned,
 }
 
-/// Bytes of a choice beside its tokens: its text so far, its stop strings' automata, its entry in the
+/// Bytes of a choice other than its tokens: its text so far, its stop strings' automata, its entry in the
 /// scheduler.
 const CHOICE_BYTES: usize = 512;
 /// Bytes of a prompt's token: in the request and in its sequence.
@@ -148,7 +151,7 @@ fn prepare_chat(
     let encoded = encode_fitting(&mut chat.conversation, room, n_tokens, |conversation| {
         encode_conversation(model, tokenizer, conversation, names.prompt, scope.memory, scope.abandoned)
     });
-    let EncodedConversation { tokens: prompt, in_reasoning, media } = encoded?;
+    let EncodedConversation { tokens: prompt, in_reasoning, cache_marks, media, trail } = encoded?;
     if let Some(reading) = &mut reading {
         reading.in_reasoning(in_reasoning);
     }
@@ -158,6 +161,7 @@ fn prepare_chat(
         let reason = "A prompt with images cannot be cut.";
         return Err(ApiError::unsupported_parameter("truncate_prompt_tokens", reason));
     }
+    let trail = trail.filter(|_| prompt.len() == whole.len());
     check_prompt(prompt, model.limits(), names.prompt)?;
     let mut encode_word = |word: &str| encode_word(tokenizer, word);
     let sampling =
@@ -176,6 +180,7 @@ fn prepare_chat(
     memory.set(n_held + source_bytes(constraint.as_ref())).map_err(memory_full)?;
     let is_deterministic = options.is_deterministic(&sampling);
     let mut request = replica_request(options, tenant, prompt, sampling, constraint);
+    request.cache_marks.extend(cache_marks);
     let mut held = vec![memory];
     let mut n_image_tokens = 0;
     if let Some(encoded) = media {
@@ -185,7 +190,7 @@ fn prepare_chat(
     }
     let prepared = Prepared::new(vec![request], held);
     let text = Some(text);
-    Ok(Prepared { text, reading, constraint_param, is_deterministic, n_image_tokens, ..prepared })
+    Ok(Prepared { text, reading, constraint_param, is_deterministic, n_image_tokens, trail, ..prepared })
 }
 
 fn prepare_prompts(
@@ -266,12 +271,16 @@ fn source_bytes(constraint: Option<&OutputForm>) -> usize {
 /// A conversation as a prompt.
 #[derive(Debug)]
 pub(crate) struct EncodedConversation {
-    /// The prompt.
+    /// Token ids of the prompt.
     pub tokens: Vec<TokenId>,
     /// Whether it ends inside the model's reasoning.
     pub in_reasoning: bool,
+    /// Prefixes that the client asks to keep cached.
+    pub cache_marks: Vec<CacheMark>,
     /// Its images, if it has some.
     pub media: Option<EncodedMedia>,
+    /// The prompt along the tokens of earlier turns.
+    pub trail: Option<PromptTrail>,
 }
 
 /// Encodes a conversation with the model's template. Takes its texts, so that they are in memory only once.
@@ -300,20 +309,23 @@ pub(crate) fn encode_conversation(
     let input = model.served.images.as_deref();
     let images =
         ConversationImages::of(conversation, input, model.limits().max_model_len, memory, abandoned)?;
-    let (messages, tools) = messages_and_tools(model, template, tokenizer, conversation);
+    let (points, n_messages) = (std::mem::take(&mut conversation.cache_points), conversation.messages.len());
+    let (mut messages, tools) = messages_and_tools(model, template, tokenizer, conversation);
     let variables = conversation.take_template_variables(&model.served.chat_template_defaults);
     let documents = Value::Array(std::mem::take(&mut conversation.documents));
     let mut input = TemplateInput::new(&messages, tokenizer.special_tokens());
     let given = |list: &Value| list.as_array().is_some_and(|items| !items.is_empty());
-    input.tools = given(&tools).then_some(&tools);
-    input.documents = given(&documents).then_some(&documents);
+    let [tools, documents] = [&tools, &documents].map(|list| given(list).then_some(list));
+    let kwargs = (!variables.is_empty()).then_some(&variables);
+    (input.tools, input.documents, input.kwargs) = (tools, documents, kwargs);
     input.add_generation_prompt = conversation.adds_generation_prompt();
     input.continue_final_message = conversation.continues_final_message();
-    input.kwargs = (!variables.is_empty()).then_some(&variables);
-    let mut rendered = template.render(&input).map_err(|error| template_error(&error))?;
-    if let Some(images) = &images {
-        images.expand(&mut rendered, param)?;
-    }
+    let render = |input: &TemplateInput<'_>| {
+        let mut rendered = template.render(input).map_err(|error| template_error(&error))?;
+        images.as_ref().map_or(Ok(()), |images| images.expand(&mut rendered, param))?;
+        Ok::<_, ApiError>(rendered)
+    };
+    let rendered = render(&input)?;
     abandoned.check()?;
     let in_reasoning = model.served.answer_format.reasoning.is_some_and(|format| {
         let last = messages.as_array().and_then(|messages| messages.last());
@@ -326,11 +338,25 @@ pub(crate) fn encode_conversation(
     let bos = tokenizer.special_tokens().named.iter().find(|(name, _)| name == "bos_token");
     let has_bos = bos.is_some_and(|(_, text)| rendered.begins_with(text));
     let adds_special_tokens = conversation.adds_special_tokens(model.served.images.is_some() && !has_bos);
-    let tokens = tokenizer
-        .encode_rendered_unless(&rendered, adds_special_tokens, abandoned.flag())
-        .map_err(|error| text_error(&error, param, model))?;
+    let encoded = match conversation.trail.as_ref().filter(|_| images.is_none()) {
+        Some(trail) => tokenizer
+            .encode_rendered_along(&rendered, adds_special_tokens, trail, abandoned.flag())
+            .map(|(tokens, trail)| (tokens, Some(trail))),
+        None => tokenizer
+            .encode_rendered_unless(&rendered, adds_special_tokens, abandoned.flag())
+            .map(|tokens| (tokens, None)),
+    };
+    let (tokens, trail) = encoded.map_err(|error| text_error(&error, param, model))?;
+    let TemplateInput { add_generation_prompt, continue_final_message, .. } = input;
+    let mut whole =
+        RenderedConversation { messages: &mut messages, n_messages, rendered: &rendered, tokens: &tokens };
+    let cache_marks = whole.cache_marks(&points, tokenizer, |messages| {
+        let plain = TemplateInput::new(messages, tokenizer.special_tokens());
+        let shape = TemplateInput { add_generation_prompt, continue_final_message, ..plain };
+        render(&TemplateInput { tools, documents, kwargs, ..shape }).ok()
+    });
     let media = images.map(|images| images.place(&tokens, param)).transpose()?;
-    Ok(EncodedConversation { tokens, in_reasoning, media })
+    Ok(EncodedConversation { tokens, in_reasoning, cache_marks, media, trail })
 }
 
 /// Encodes a text prompt.
@@ -441,6 +467,8 @@ fn replica_request(
     ReplicaRequest {
         tenant,
         cache_salt: generation.cache_salt.as_deref().map(Arc::from),
+        session: generation.prompt_cache_key.as_deref().map(Arc::from),
+        cache_marks: generation.keep_cached_s.map(whole_mark).into_iter().collect(),
         constraint,
         adapter: None,
         prompt: prompt.into(),
@@ -448,28 +476,10 @@ fn replica_request(
         priority: generation.priority(),
         sampling: Arc::new(sampling),
         continuations: Continuations::New { n: generation.n_continuations() },
+        holder: None,
     }
 }
 
-fn template_error(error: &TemplateError) -> ApiError {
-    match error {
-        TemplateError::ReservedArgument { name } => {
-            ApiError::unknown_parameter(format!("chat_template_kwargs.{name}"))
-        }
-        TemplateError::NothingToContinue(reason) => {
-            ApiError::invalid_value("continue_final_message", reason.clone())
-        }
-        other => ApiError::template_error(&other.to_string()),
-    }
-}
-
-/// Error for the client from a failed tokenization.
-pub(crate) fn text_error(error: &TextError, param: &str, model: &ModelEntry) -> ApiError {
-    match error {
-        TextError::TooLong { n_bytes, .. } => {
-            ApiError::text_too_long(param, *n_bytes, model.limits().max_model_len)
-        }
-        TextError::Stopped => ApiError::incomplete_body(),
-        TextError::Encode(_) => ApiError::invalid_value(param, "This text cannot be tokenized."),
-    }
+fn whole_mark(keep_s: u32) -> CacheMark {
+    CacheMark { n_tokens: CacheMark::WHOLE, keep_s }
 }

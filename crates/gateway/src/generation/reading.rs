@@ -79,8 +79,7 @@ pub(crate) struct ChoiceReader {
     markers: Vec<TokenId>,
     has_short_ids: bool,
     tokenizer: Arc<Tokenizer>,
-    /// Last token, if it is a marker. A marker that ends the answer comes after text that is still held
-    /// back.
+    /// Last token, if it is a marker. A marker that ends the answer follows text that is still held back.
     marker: Option<TokenId>,
     shows_reasoning: bool,
     has_calls: bool,

@@ -14,8 +14,8 @@ pub(super) fn room_for_prompt(options: &GenerationOptions, max_model_len: u32) -
     max_model_len.saturating_sub(n_free.min(max_model_len / 2)) as usize
 }
 
-/// Encodes a conversation. If it may be shortened, keeps as many of its latest turns as have at most `room`
-/// tokens, counted by `n_tokens`.
+/// Encodes a conversation. If it may be shortened, keeps the latest turns that have at most `room` tokens
+/// together, counted by `n_tokens`.
 ///
 /// # Errors
 /// Errors of `encode`, if not even the latest turn fits.
@@ -55,8 +55,8 @@ pub(super) fn encode_fitting<T>(
     found.map_or_else(|| encode_from(starts[starts.len() - 1]), Ok)
 }
 
-/// Indices of the user's messages, each of which may be the first one kept; the first stands for dropping
-/// none.
+/// Indices of the user's messages, each of which may be the first one kept; with the first one, no message is
+/// dropped.
 fn turn_starts(messages: &[Message]) -> Vec<usize> {
     let n_instructions = n_instructions(messages);
     let users = messages.iter().enumerate().skip(n_instructions + 1);

@@ -1,5 +1,5 @@
-//! Streaming of an answer. A task writes it; when the reader has gone or has stalled for too long, the task
-//! and the generation end.
+//! Streaming of an answer. A task writes it; when the reader has disconnected or has stalled for too long,
+//! the task and the generation end.
 
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
@@ -28,13 +28,13 @@ const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Content of a stream in its client's form. Dropping it settles the usage.
 pub(crate) trait StreamSource: Send + 'static {
-    /// The media type.
+    /// Media type of the stream.
     fn stream_type(&self) -> &'static str;
 
     /// Writes the next piece that is due before the next event; `false` if there is none.
     fn more(&mut self, out: &mut Events) -> bool;
 
-    /// Waits for the next event and writes it, or the end. Returns whether more may come. Cancel-safe.
+    /// Waits for the next event and writes it, or the end. Returns whether more may follow. Cancel-safe.
     ///
     /// # Errors
     /// The error to write at the end of a stream that broke.
@@ -160,7 +160,7 @@ pub(crate) fn stream(source: impl StreamSource, setting: StreamSetting) -> Respo
 
 /// Reason why a stream ends early.
 enum Broken {
-    /// The reader has gone.
+    /// The reader has disconnected.
     Unread,
     /// The reader gets an error.
     Told(ApiError),

@@ -25,7 +25,7 @@ pub(crate) struct TokenizationQueue {
 pub(crate) enum NoTurn {
     /// Too many requests wait already.
     Full,
-    /// The turn did not come in time.
+    /// The request did not get its turn in time.
     TimedOut,
 }
 

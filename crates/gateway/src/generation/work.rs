@@ -1,26 +1,26 @@
-//! Work that is too long for the threads that serve sockets: parsing, rendering, tokenizing and writing
-//! large answers. It runs on blocking threads, a bounded number at a time, and stops when its client has
-//! gone; only short work runs on the calling thread. Does not know the work.
+//! Work that is too long for the threads that serve sockets: parsing, rendering, tokenizing and writing large
+//! answers. It runs on blocking threads, a bounded number at a time, and stops when its client has
+//! disconnected; only short work runs on the calling thread. Does not know the work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::tokenization_queue::{NoTurn, TokenizationQueue};
 use crate::caller::Caller;
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_http::retry_after::retry_after_s;
 use throng_metering::observation::Stage;
 
-/// Largest body that is parsed and prepared on a thread that serves sockets, where it takes some tens of
+/// Largest body that is parsed and prepared on a thread that serves sockets, which takes some tens of
 /// microseconds.
 const QUICK_BYTES: usize = 4 << 10;
 
-/// Flag that is set when the client of some work has gone.
+/// Flag that is set when the client of some work has disconnected.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Abandoned(Arc<AtomicBool>);
 
 impl Abandoned {
-    /// Whether the client has gone.
+    /// Whether the client has disconnected.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -30,7 +30,7 @@ impl Abandoned {
         &self.0
     }
 
-    /// Stops the work if the client has gone.
+    /// Stops the work if the client has disconnected.
     ///
     /// # Errors
     /// An error without a reader.
@@ -39,7 +39,7 @@ impl Abandoned {
     }
 }
 
-/// Sets the flag when the request's task is dropped, as it is when the client has gone.
+/// Sets the flag when the request's task is dropped, which happens when the client has disconnected.
 struct AbandonOnDrop(Abandoned);
 
 impl Drop for AbandonOnDrop {
@@ -49,7 +49,7 @@ impl Drop for AbandonOnDrop {
 }
 
 /// Runs `work`, which processes about `n_bytes` bytes, on a blocking thread in its turn. The place is
-/// occupied until the work has ended, also if its client has gone.
+/// occupied until the work has ended, even if its client has disconnected.
 ///
 /// # Errors
 /// Errors of `work`; 503 when too many wait; 500 if it panics.
@@ -64,10 +64,10 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     result
 }
 
-/// Does the same for a part of the work that comes before tokenization.
+/// Runs a part of the work before tokenization in the same way.
 ///
 /// # Errors
-/// Those of [`on_blocking_thread`].
+/// The errors of [`on_blocking_thread`].
 pub(crate) async fn in_turn<T: Send + 'static>(
     turns: &TokenizationQueue,
     caller: &Caller,

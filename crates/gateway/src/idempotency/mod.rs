@@ -1,9 +1,9 @@
 //! Requests with an `Idempotency-Key` that are sent again: generated once by the gateways that share a
 //! database, and answered with the same bytes. Does not generate answers.
 //!
-//! The gateway that answers a request claims its key in the database and renews the claim every second.
-//! When renewal stops, another gateway takes the claim over; clocks are not compared. The claim is fenced:
-//! a former owner can store nothing.
+//! The gateway that answers a request claims its key in the database and renews the claim every second. When
+//! renewal stops, another gateway claims it; clocks are not compared. The claim is fenced: a former owner's
+//! answer is not stored.
 
 mod recording;
 
@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep, timeout};
 use self::recording::Recording;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_http::retry_after::retry_after_s;
 
 /// Header with the key.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
@@ -33,7 +33,7 @@ const MAX_KEY_BYTES: usize = 255;
 const KEPT_FOR_S: u64 = 24 * 60 * 60;
 /// Longest time for an answer of the database, after which the request is refused.
 const STORE_LIMIT: Duration = Duration::from_secs(1);
-/// Longest wait for a request that is being answered elsewhere.
+/// Longest wait for a request that another gateway is answering.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval at which such a request is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -80,8 +80,8 @@ impl Repeatable {
         Ok(Some(Self { store: store.clone(), claim }))
     }
 
-    /// The kept answer, or the one that `run` generates now: it is generated and kept to its end even if
-    /// the client goes.
+    /// The kept answer, or one that `run` generates now: it is generated and kept to its end even if the
+    /// client disconnects.
     ///
     /// # Errors
     /// 400 for a key of another request, 409 if the request is still being answered, 503 if the database

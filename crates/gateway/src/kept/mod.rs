@@ -9,7 +9,7 @@ use throng_state::{StateError, TenantState};
 pub(crate) use self::principal::{principal_of, tenant_of};
 use crate::app::App;
 use crate::caller::Caller;
-use crate::retry_after::retry_after_s;
+use throng_http::retry_after::retry_after_s;
 
 /// Object store of the caller.
 ///

@@ -11,14 +11,14 @@ use throng_core::request::TenantId;
 use throng_store::{ApiKey, KeyDigest, LimitKind, Limits};
 
 use crate::app::App;
-use crate::auth::Tenant;
+use throng_auth::Tenant;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Principal {
     /// A key of the database, by digest.
     Stored(KeyDigest),
-    /// A token.
+    /// The holder of a token.
     Token(Box<Token>),
     /// A key of the configuration, or an anonymous caller.
     Tenant,
@@ -38,7 +38,7 @@ struct Token {
     limits: [Vec<(String, u64)>; 4],
 }
 
-/// Serializes the caller.
+/// Serializes the caller's identity.
 pub(crate) fn principal_of(tenant: &Tenant) -> Value {
     let principal = match (&tenant.key, &tenant.user) {
         (Some(key), Some(_)) => Principal::Token(Box::new(Token::of(key))),

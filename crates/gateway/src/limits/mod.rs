@@ -18,9 +18,9 @@ use throng_store::{Cost, MAX_KEYS, Outcome};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::auth::Tenant;
-use crate::retry_after::retry_after_s;
 use throng_api::{ApiError, SpentBudget};
+use throng_auth::Tenant;
+use throng_http::retry_after::retry_after_s;
 use throng_metering::ledger::{Ledger, Meter, Uncounted};
 use throng_metering::metrics::SharingStats;
 
@@ -68,8 +68,8 @@ pub(crate) struct Charge {
 }
 
 impl RateLimits {
-    /// Creates limits without usage. With `n_gateways`, they are shared with other gateways, of which there
-    /// are assumed to be so many.
+    /// Creates limits without usage. With `n_gateways`, they are shared with other gateways, whose number is
+    /// assumed to be this one.
     pub fn new(n_gateways: Option<u64>) -> Self {
         let state = Mutex::new(LimitState::new(MAX_SCOPES, n_gateways));
         let (wanted, n_asked, redis) = (Notify::new(), watch::Sender::new(0), RedisWatch::default());
@@ -125,7 +125,7 @@ impl RateLimits {
         self.state().shared().map(|leases| leases.ask(self.now()))
     }
 
-    /// Last question to Redis.
+    /// Time of the last query to Redis.
     fn last_question(&self) -> Option<LeaseRequest> {
         self.state().shared().map(|leases| leases.ask_last(self.now()))
     }
@@ -196,7 +196,7 @@ impl Charge {
         self.meter.iter_mut().for_each(|meter| meter.answer_ended(n_tokens, n_seen));
     }
 
-    /// Notes that the request generates nothing more.
+    /// Notes that the request will generate no more tokens.
     pub fn end(&mut self, outcome: Outcome) {
         self.meter.iter_mut().for_each(|meter| meter.end(outcome));
     }

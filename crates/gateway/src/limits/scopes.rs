@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throng_core::fleet::limits::{Budget, BudgetScope, Budgets, Limits, Scope};
 use throng_store::{Cost, LimitKind, Limits as StoredLimits};
 
-use crate::auth::Tenant;
+use throng_auth::Tenant;
 
 /// Scopes limited by the minute and at a time; none without limits.
 pub(super) fn scopes(tenant: &Tenant, user: Option<&str>) -> Vec<Scope> {

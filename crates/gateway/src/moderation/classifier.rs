@@ -1,4 +1,4 @@
-//! Client of a server that judges texts, in the form of OpenAI's moderation endpoint. Does not know rules
+//! Client of a server that classifies texts, in the form of OpenAI's moderation endpoint. Does not know rules
 //! and streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Classifier {
     n_failures: AtomicU64,
 }
 
-/// Judgement of one text: the forbidden category that it belongs to, if there is one.
+/// Judgement of one text: its forbidden category, if there is one.
 pub(crate) type Judgement = Option<String>;
 
 /// Error when the classifier gave no answer in time, and unjudged texts are refused.

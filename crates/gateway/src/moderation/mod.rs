@@ -11,10 +11,10 @@ use throng_core::request::TokenId;
 use throng_text::Tokenizer;
 use throng_text::moderation::{RuleError, RuleSet, TextRule};
 
-use crate::auth::Tenant;
 use crate::config::{ModerationConfig, ModerationRule};
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_auth::Tenant;
+use throng_http::retry_after::retry_after_s;
 use throng_metering::metrics::ModerationCounts;
 
 pub(crate) use self::classifier::{Classifier, Judgement, Unavailable};

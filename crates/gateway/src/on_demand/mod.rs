@@ -4,7 +4,7 @@
 mod pulls;
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{OnDemandConfig, OnRequest};
-use crate::retry_after::retry_after_s;
 use crate::router::Router;
 use crate::served_model::ServedModel;
 use throng_api::ApiError;
+use throng_http::retry_after::retry_after_s;
 use throng_metering::HeldBytes;
 
 pub(crate) use self::pulls::PullState;
@@ -36,6 +36,9 @@ const ENDING: Duration = Duration::from_secs(10);
 pub trait ModelLoader: Debug + Send + Sync {
     /// Loads the model with this name, or returns the reason why it cannot be loaded.
     fn load(&self, name: &str) -> BoxFuture<'static, Result<ServedModel, String>>;
+
+    /// Loads the main model again.
+    fn load_main(&self) -> BoxFuture<'static, Result<ServedModel, String>>;
 
     /// Downloads a model of the hub into the cache of this machine, and passes the progress to `report`.
     /// Blocks the thread.
@@ -70,7 +73,7 @@ type Place = Arc<dyn Serving>;
 pub struct OnDemandModel {
     /// Name in requests.
     pub name: String,
-    /// Bytes in memory, as far as is known.
+    /// Bytes in memory, if known.
     pub n_bytes: u64,
 }
 
@@ -78,12 +81,31 @@ pub struct OnDemandModel {
 #[derive(Debug)]
 struct Known {
     name: String,
+    /// Further names of the main model.
+    other_names: Vec<String>,
+    /// Names of the adapters that the model had when it was unloaded.
+    adapters: Mutex<Vec<String>>,
     n_faults: AtomicU64,
+    /// One more reference for each request on its way to the model.
+    requests: Presence,
 }
 
 impl Known {
-    fn new(name: String) -> Arc<Self> {
-        Arc::new(Self { name, n_faults: AtomicU64::new(0) })
+    fn new(name: String, other_names: Vec<String>) -> Arc<Self> {
+        let (adapters, n_faults) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { name, other_names, adapters, n_faults, requests: Presence::default() })
+    }
+}
+
+/// Reference that a request holds from the moment at which its model is in memory until it has been submitted
+/// to it. The model is not unloaded meanwhile.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Presence(Arc<()>);
+
+impl Presence {
+    /// Whether a clone of this one is held.
+    fn is_held(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 }
 
@@ -96,6 +118,10 @@ pub struct OnDemandModels {
     known: RwLock<Vec<Arc<Known>>>,
     residency: Mutex<Residency>,
     pulls: Pulls,
+    /// Whether a request may name a model that is not in memory.
+    may_be_absent: AtomicBool,
+    /// One more reference for each request that came while no model could be absent.
+    requests: Presence,
     /// Number of changes, watched by waiting requests.
     changed: watch::Sender<u64>,
     origin: Instant,
@@ -109,11 +135,35 @@ impl OnDemandModels {
         loader: Arc<dyn ModelLoader>,
     ) -> Arc<Self> {
         let max_bytes = config.max_memory_bytes.unwrap_or(u64::MAX);
+        let may_be_absent = AtomicBool::new(!models.is_empty() || config.max_pulled_bytes.is_some());
         let residency = Mutex::new(Residency::new(models.iter().map(|model| model.n_bytes), max_bytes));
-        let known = RwLock::new(models.into_iter().map(|model| Known::new(model.name)).collect());
+        let known = RwLock::new(models.into_iter().map(|model| Known::new(model.name, Vec::new())).collect());
         let (changed, origin) = (watch::Sender::new(0), Instant::now());
-        let pulls = Pulls::default();
-        Arc::new(Self { config, loader, known, residency, pulls, changed, origin })
+        let (pulls, requests) = (Pulls::default(), Presence::default());
+        Arc::new(Self { config, loader, known, residency, pulls, may_be_absent, requests, changed, origin })
+    }
+
+    /// Adds the main model, which is loaded and may be put to sleep.
+    pub fn add_main(&self, mut names: Vec<String>) {
+        if names.is_empty() {
+            return;
+        }
+        let name = names.remove(0);
+        self.residency().add_main();
+        self.known.write().unwrap_or_else(PoisonError::into_inner).push(Known::new(name, names));
+    }
+
+    /// Whether a request may name a model that is not in memory.
+    pub(crate) fn may_be_absent(&self) -> bool {
+        self.may_be_absent.load(Ordering::Relaxed)
+    }
+
+    /// Presence of a request whose model need not be looked up, since all models are in memory; `None` once
+    /// one may be absent.
+    pub(crate) fn enter(&self) -> Option<Presence> {
+        // Under the lock, so that whoever unloads a model sees either this request or one that looks it up.
+        let _residency = self.residency();
+        (!self.may_be_absent()).then(|| self.requests.clone())
     }
 
     /// Names of all models.
@@ -123,13 +173,13 @@ impl OnDemandModels {
 
     /// State of the model with this name; `None` for other names.
     pub(crate) fn state(&self, name: &str) -> Option<&'static str> {
-        Some(state_name(self.residency().standing(self.number_of(name)?)))
+        Some(state_name(&self.residency(), self.number_of(name)?))
     }
 
     /// Names of all models with their states, as shown to clients and the operator.
     pub(crate) fn states(&self) -> Vec<(String, &'static str)> {
         let residency = self.residency();
-        let state = |number| state_name(residency.standing(number));
+        let state = |number| state_name(&residency, number);
         let known = self.all_known();
         known.iter().enumerate().map(|(number, known)| (known.name.clone(), state(number))).collect()
     }
@@ -138,14 +188,14 @@ impl OnDemandModels {
     /// unused models; with [`Duration::MAX`] until another model needs its memory.
     pub(crate) fn keep(&self, name: &str, stay: Duration) {
         if self.config.idle_unload_s > 0
-            && let Some(number) = self.number_of(name)
+            && let Ok(number) = self.named(name, false)
         {
             self.residency().keep(number, stay);
         }
     }
 
     /// Downloads a model of the hub into the cache, and then adds it. A running download of the model is
-    /// watched; `has` tells whether a name belongs to another model.
+    /// watched; `has` returns whether a name belongs to another model.
     ///
     /// # Errors
     /// 503 while another model is downloaded.
@@ -168,15 +218,18 @@ impl OnDemandModels {
     fn add(&self, model: OnDemandModel) {
         let mut residency = self.residency();
         residency.add(model.n_bytes);
-        self.known.write().unwrap_or_else(PoisonError::into_inner).push(Known::new(model.name));
+        self.known.write().unwrap_or_else(PoisonError::into_inner).push(Known::new(model.name, Vec::new()));
     }
 
-    /// Loads the model with this name, as configured; does nothing for other names.
+    /// Loads the model with this name, or with an adapter of this name, as configured; other names are
+    /// ignored. It stays in memory while the request holds its [`Presence`].
     ///
     /// # Errors
     /// 503 if it is not in memory and is not loaded in time.
-    pub(crate) async fn ready(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
-        let Some(number) = self.number_of(name) else { return Ok(()) };
+    pub(crate) async fn ready(self: &Arc<Self>, place: &Place, name: &str) -> Result<Presence, ApiError> {
+        let Some(number) = self.number_of(name).or_else(|| self.number_of_adapter(&**place, name)) else {
+            return Ok(Presence::default());
+        };
         let wait = match self.config.on_request {
             OnRequest::Wait => Duration::from_millis(self.config.wait_ms),
             OnRequest::Refuse => Duration::ZERO,
@@ -188,33 +241,70 @@ impl OnDemandModels {
         self.come(place, number, wait).await
     }
 
-    /// Loads a model for the operator.
+    /// Number of a model that the operator names; the main one only if `may_be_main`.
+    ///
+    /// # Errors
+    /// 404 for another name; 400 for the main model otherwise.
+    fn named(&self, name: &str, may_be_main: bool) -> Result<usize, ApiError> {
+        match self.number_of(name) {
+            Some(number) if !may_be_main && self.residency().is_main(number) => {
+                let message = "This is the server's first model: it is put to sleep by /v1/models/sleep.";
+                Err(ApiError::invalid_value("model", message))
+            }
+            Some(number) => Ok(number),
+            None => Err(ApiError::model_not_found(name).with_models(&self.names())),
+        }
+    }
+
+    /// Loads a model for the operator, the main one only if `may_be_main`.
     ///
     /// # Errors
     /// 404 for another name; 503 if it cannot be loaded.
-    pub(crate) async fn load(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
-        let number =
-            self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names()))?;
-        self.come(place, number, OPERATORS_WAIT).await
+    pub(crate) async fn load(
+        self: &Arc<Self>,
+        place: &Place,
+        name: &str,
+        may_be_main: bool,
+    ) -> Result<(), ApiError> {
+        self.come(place, self.named(name, may_be_main)?, OPERATORS_WAIT).await.map(drop)
     }
 
-    /// Unloads a model for the operator, once its requests have ended.
+    /// Unloads a model for the operator, once it is loaded and its requests have ended; the main one only if
+    /// `may_be_main`.
     ///
     /// # Errors
-    /// 404 for another name; 400 for a model that is being loaded.
-    pub(crate) async fn unload(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
-        let number =
-            self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names()))?;
-        if self.residency().leave(number) {
-            // In a task of its own: unloading continues when the connection that asked for it is closed.
-            let (this, place) = (self.clone(), place.clone());
-            let _ = tokio::spawn(async move { this.take_away(&*place, number).await }).await;
-            return Ok(());
+    /// 404 for another name; 503 if it is not loaded in time.
+    pub(crate) async fn unload(
+        self: &Arc<Self>,
+        place: &Place,
+        name: &str,
+        may_be_main: bool,
+    ) -> Result<(), ApiError> {
+        let number = self.named(name, may_be_main)?;
+        let (deadline, mut changed) = (Instant::now() + OPERATORS_WAIT, self.changed.subscribe());
+        loop {
+            if self.begin_to_unload(number) {
+                // In a task of its own: unloading continues when the connection that asked for it is closed.
+                let (this, place) = (self.clone(), place.clone());
+                let _ = tokio::spawn(async move { this.take_away(&*place, number).await }).await;
+                return Ok(());
+            }
+            if self.residency().standing(number) == Standing::Absent {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(ApiError::model_not_ready(None, retry_after_s()));
+            }
+            let _ = timeout_at(deadline.min(Instant::now() + LOOK_AGAIN), changed.changed()).await;
         }
-        match self.residency().standing(number) {
-            Standing::Absent => Ok(()),
-            _ => Err(ApiError::invalid_value("model", "The model is being loaded or unloaded.")),
-        }
+    }
+
+    /// Begins to unload a model; `false` if it is not loaded.
+    fn begin_to_unload(&self, number: usize) -> bool {
+        let mut residency = self.residency();
+        let begins = residency.leave(number);
+        self.may_be_absent.fetch_or(begins, Ordering::Relaxed);
+        begins
     }
 
     /// Unloads models that have had no requests for longer than the operator has set; runs beside the
@@ -230,17 +320,27 @@ impl OnDemandModels {
         }
     }
 
-    async fn come(self: &Arc<Self>, place: &Place, number: usize, wait: Duration) -> Result<(), ApiError> {
+    async fn come(
+        self: &Arc<Self>,
+        place: &Place,
+        number: usize,
+        wait: Duration,
+    ) -> Result<Presence, ApiError> {
         let deadline = Instant::now() + wait;
         let mut changed = self.changed.subscribe();
         let known = self.known(number);
         let n_faults = known.n_faults.load(Ordering::Relaxed);
         loop {
+            // Held before the look at the model's state, so that it is seen by whoever then begins to unload it.
+            let presence = known.requests.clone();
             let step = self.residency().wanted(number, self.now(), |other| self.is_idle(&**place, other));
+            if step == Step::Ask {
+                return Ok(presence);
+            }
+            drop(presence);
             let (this, place) = (self.clone(), place.clone());
             match step {
-                Step::Ask => return Ok(()),
-                Step::Wait => {}
+                Step::Ask | Step::Wait => {}
                 Step::Load => drop(tokio::spawn(async move { this.bring(&*place, number).await })),
                 Step::Unload(other) => {
                     drop(tokio::spawn(async move { this.take_away(&*place, other).await }))
@@ -261,7 +361,9 @@ impl OnDemandModels {
         let known = self.known(number);
         let name = &known.name;
         tracing::info!(model = name, "loading a model");
-        let loaded = self.loader.load(name).await.and_then(|served| place.add(served));
+        let is_main = self.residency().is_main(number);
+        let loading = if is_main { self.loader.load_main() } else { self.loader.load(name) };
+        let loaded = loading.await.and_then(|served| place.add(served));
         let n_bytes = match loaded {
             Ok(held) => {
                 tracing::info!(model = name, "loaded a model");
@@ -280,9 +382,16 @@ impl OnDemandModels {
     async fn take_away(&self, place: &dyn Serving, number: usize) {
         let known = self.known(number);
         let name = &known.name;
-        let engines = place.router().remove(name).map(|route| route.model.served.engines.clone());
-        let engines = engines.unwrap_or_default();
-        until(place.patience(), || engines.iter().all(has_nothing_to_do)).await;
+        let began = Instant::now();
+        let patience = || place.patience().saturating_sub(began.elapsed());
+        // Requests that have found the model in memory are submitted to it first.
+        until(patience(), || !known.requests.is_held() && !self.requests.is_held()).await;
+        let removed = place.router().remove(name).inspect(|route| {
+            let adapters = route.model.adapters.list().into_iter().map(|(adapter, _)| adapter);
+            *lock(&known.adapters) = adapters.collect();
+        });
+        let engines = removed.map(|route| route.model.served.engines.clone()).unwrap_or_default();
+        until(patience(), || engines.iter().all(has_nothing_to_do)).await;
         engines.iter().for_each(EngineHandle::shutdown);
         until(ENDING, || engines.iter().all(|engine| engine.state() >= EngineState::Stopped)).await;
         tracing::info!(model = name, "unloaded a model");
@@ -296,7 +405,15 @@ impl OnDemandModels {
     }
 
     fn number_of(&self, name: &str) -> Option<usize> {
-        self.all_known().iter().position(|known| known.name == name)
+        let is_named = |known: &Arc<Known>| known.name == name || known.other_names.iter().any(|n| n == name);
+        self.all_known().iter().position(is_named)
+    }
+
+    /// Number of the model that has, or had when it was unloaded, an adapter of this name.
+    fn number_of_adapter(&self, place: &dyn Serving, name: &str) -> Option<usize> {
+        let present = place.router().get(name).and_then(|route| self.number_of(route.model.served.id()));
+        let had = |known: &Arc<Known>| lock(&known.adapters).iter().any(|adapter| adapter == name);
+        present.or_else(|| self.all_known().iter().position(had))
     }
 
     fn known(&self, number: usize) -> Arc<Known> {
@@ -316,12 +433,17 @@ impl OnDemandModels {
     }
 
     fn residency(&self) -> MutexGuard<'_, Residency> {
-        self.residency.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.residency)
     }
 }
 
-fn state_name(standing: Standing) -> &'static str {
-    match standing {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn state_name(residency: &Residency, number: usize) -> &'static str {
+    match residency.standing(number) {
+        Standing::Absent if residency.is_main(number) => "sleeping",
         Standing::Absent => "unloaded",
         Standing::Loading => "loading",
         Standing::Loaded => "loaded",

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_http::retry_after::retry_after_s;
 
 /// Progress of a file's download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileProgress {
     /// Name of the file.
     pub file: Arc<str>,
-    /// Bytes on this machine.
+    /// Bytes already on this machine.
     pub done_bytes: u64,
     /// Bytes of the whole file.
     pub total_bytes: u64,
@@ -35,7 +35,7 @@ pub enum PullFault {
         file: String,
         /// Size of the file.
         n_bytes: u64,
-        /// Rest of the bound.
+        /// Bytes that the bound still permits.
         left_bytes: u64,
     },
     /// Too many models were downloaded since the server started; the number is the loader's bound.
@@ -65,7 +65,7 @@ pub(crate) enum PullState {
     Listing,
     /// A file is being downloaded.
     File(FileProgress),
-    /// The download has ended.
+    /// The download has ended, with its result.
     Ended(Result<(), PullFault>),
 }
 

@@ -3,9 +3,7 @@
 //! and the requests' headers. Does not know prompts and answers.
 
 mod admitted;
-mod ask;
 mod scale;
-mod timed;
 mod urgency;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,17 +13,15 @@ use throng_core::fleet::overload::{AdmissionRequest, Gate, GateConfig, Overloade
 use throng_core::request::TenantId;
 use throng_core::scheduling::ServiceRate;
 use throng_core::time::{Nanos, Timestamp};
-use throng_fleet::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest};
+use throng_fleet::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest, TimeLimits};
 use throng_store::ApiKey;
 use tokio::time::Instant;
 
 use self::admitted::Admitted;
 use crate::config::OverloadConfig;
-use throng_api::ApiError;
+use throng_api::{ApiError, ServiceHeaders};
 
-pub(crate) use self::ask::ServiceHeaders;
 pub(crate) use self::scale::Scale;
-pub(crate) use self::timed::{TimeLimits, within};
 pub(crate) use self::urgency::Urgency;
 
 /// The gate of one model.
@@ -49,7 +45,7 @@ impl OverloadControl {
         }
     }
 
-    /// The class that a request asks for, bounded by its key's, and its deadline.
+    /// The class that a request names, bounded by its key's, and its deadline.
     ///
     /// # Errors
     /// 400 for invalid headers.
@@ -149,7 +145,7 @@ impl OverloadControl {
     }
 }
 
-/// A request's place behind the gate, given back when it is dropped.
+/// A request's place behind the gate, released when it is dropped.
 #[derive(Debug)]
 struct Place {
     control: Arc<OverloadControl>,

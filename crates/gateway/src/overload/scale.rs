@@ -22,7 +22,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Creates it with checked bounds and targets.
+    /// Creates the scale with checked bounds and targets.
     pub fn new(section: &AutoscaleSection) -> Self {
         let autoscaler = Mutex::new(Autoscaler::new(section.of_core()));
         Self { origin: Instant::now(), autoscaler, n_unserved: AtomicU64::new(0) }

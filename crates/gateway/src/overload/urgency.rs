@@ -10,7 +10,7 @@ use tokio::time::Instant;
 pub(crate) struct Urgency {
     /// Class that the request is granted.
     pub class: ServiceClass,
-    /// Time after which the answer is of no use.
+    /// Time after which the answer is useless.
     pub deadline: Option<Instant>,
 }
 

@@ -6,8 +6,8 @@ use tokio::sync::watch;
 
 use crate::generation::{Output, Session};
 use crate::rejection::memory_full;
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_http::retry_after::retry_after_s;
 
 /// Waits for all vectors of a session, one for each text. `memory` grows with them, and must be kept until
 /// they are written.

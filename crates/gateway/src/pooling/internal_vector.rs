@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
-use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::generation::{BegunPrompt, BlamedParams, Output, Prepared, Session, count};
 use crate::limits::Charge;
 use crate::regions::check_regions;
 use crate::router::Route;
+use throng_auth::Tenant;
 use throng_metering::ledger::Ledger;
 
 /// The vector of a pooling model for one text; `None` if that fails. Dropping the future ends the
@@ -31,7 +31,8 @@ pub(crate) async fn internal_vector(
     let (n_tokens, sampling) = (request.prompt.len(), Arc::clone(&request.sampling));
     let generation = route.generate(request, None, bound, false).boxed().await.ok()?;
     charge.begin(n_tokens as u64);
-    let prompt = BegunPrompt { generation, cache_use: None, n: 1, n_tokens, sampling };
+    let prompt =
+        BegunPrompt { generation, cache_use: None, n: 1, n_tokens, cache_marks: Vec::new(), sampling };
     let blamed = BlamedParams { prompt: "messages", constraint: None };
     let session = Session::new(route.model.clone(), vec![prompt], blamed, None, memory, internal);
     let mut session = session.with_charge(charge);

@@ -69,6 +69,8 @@ pub(crate) fn prepare(
         requests.push(ReplicaRequest {
             tenant: tenant.clone(),
             cache_salt: None,
+            session: None,
+            cache_marks: Vec::new(),
             constraint: None,
             adapter: None,
             prompt: tokens.into(),
@@ -76,6 +78,7 @@ pub(crate) fn prepare(
             priority: Priority::default(),
             sampling: Arc::clone(&sampling),
             continuations: Continuations::New { n: 1 },
+            holder: None,
         });
     }
     Ok(Prepared::new(requests, vec![held]))
@@ -139,7 +142,7 @@ impl Reader<'_> {
         tokens.map_err(|error| text_error(&error, self.param, self.model))
     }
 
-    /// The tokens, cut to the model's length beside `n_beside` others if that was asked for.
+    /// The tokens, cut to the model's length beside `n_beside` others if requested.
     fn fitting(&self, mut tokens: Vec<TokenId>, n_beside: usize) -> Result<Vec<TokenId>, ApiError> {
         let max_model_len = self.model.limits().max_model_len;
         let most = max_model_len as usize;

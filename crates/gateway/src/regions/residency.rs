@@ -12,8 +12,8 @@ use throng_api::ApiError;
 use throng_metering::ledger::Ledger;
 use throng_metering::metrics::ModelMetrics;
 
-/// Regions that the request is bound to; `None` if it may go anywhere. A process that computes the model
-/// itself (`is_remote` is false) and does not know its region ignores the header: the gateway that sent the
+/// Regions that the request is bound to; `None` if there is no restriction. A process that computes the model
+/// itself (`is_remote` is false) and has no configured region ignores the header: the gateway that sent the
 /// request has applied it.
 ///
 /// # Errors

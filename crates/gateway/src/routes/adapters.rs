@@ -1,7 +1,10 @@
 //! Loads and unloads adapters while the server runs, as vLLM does. Does not know how an adapter is read.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
+use serde_json::Value;
 use throng_api::openai::{LoadAdapterRequest, UnloadAdapterRequest};
 use throng_api::{ApiError, IgnoredParameters};
 
@@ -43,7 +46,7 @@ pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Respo
         let routes = app.models.router.routes();
         let route = routes.iter().find(|route| route.model.adapters.has(&name)).or(routes.first());
         let route = route.ok_or_else(|| ApiError::adapter_not_found(&name))?;
-        if !key_holder.permits(route.model.served.id(), route) {
+        if !route.is_permitted(&key_holder, route.model.served.id()) {
             return Err(ApiError::permission_denied());
         }
         route.model.adapters.unload(&name).map_err(|error| refused_update(&name, error))?;
@@ -54,13 +57,23 @@ pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Respo
     .map_err(Rejection::from)
 }
 
+/// Name of the model that a request updates, or of an adapter that it has; by default the only model's.
+fn updated_model(app: &App, body: &[u8]) -> Option<String> {
+    let request: Value = serde_json::from_slice(body).ok()?;
+    let name = |key: &str| Some(request.get(key)?.as_str()?.to_owned());
+    let names = app.models.on_demand.as_ref()?.names();
+    name("model").or(if names.len() == 1 { names.into_iter().next() } else { name("lora_name") })
+}
+
 /// Runs the update on a blocking thread, since it reads files.
 async fn answer(
-    app: std::sync::Arc<App>,
+    app: Arc<App>,
     body: JsonBody,
     work: impl FnOnce(&App, JsonBody) -> Result<(String, IgnoredParameters), ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
     let (caller, state) = (body.caller.clone(), app.clone());
+    let named = || updated_model(&app, body.bytes()).map(Into::into);
+    let _presence = app.bring_model(&caller.key_holder(), named).await?;
     let (text, ignored) =
         on_blocking_thread(&app.work.turns, &caller, body.n_bytes(), move |_| work(&state, body)).await?;
     Ok(with_ignored(&app, text, &ignored))

@@ -13,7 +13,7 @@ use throng_api::{ApiError, Dialect};
 use super::json_body::JsonBody;
 use super::{generate, pooling};
 use crate::app::App;
-use crate::auth::Tenant;
+use throng_auth::Tenant;
 
 /// An endpoint that lines of batches may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl BatchEndpoint {
         }
     }
 
-    /// Answers a request of `tenant` that came without a connection, with the lowest urgency.
+    /// Answers a request of `tenant` without a connection, with the lowest urgency.
     ///
     /// # Errors
     /// Errors of the endpoint.

@@ -1,13 +1,13 @@
 //! Paths of clients whose base address has a `/v1` too many or too few, or extra slashes, mapped to the
-//! route that was meant. Only clients' routes are found this way, with the same access check, since the
-//! path is changed before routing. Does not know callers.
+//! intended route. Only clients' routes are found this way, with the same access check, since the path is
+//! changed before routing. Does not know callers.
 
 use http::Uri;
 use http::uri::PathAndQuery;
 
 use super::{Access, ROUTES, Route};
 
-/// The URI with the path of the client's route that it stands for, if its own path has no route.
+/// The URI with the path of the client's route that is meant, if its own path has no route.
 pub(crate) fn tidied(uri: Uri) -> Uri {
     let Some(path) = meant(uri.path()) else { return uri };
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
@@ -17,7 +17,7 @@ pub(crate) fn tidied(uri: Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or(uri)
 }
 
-/// Path of the route that a path without a route stands for.
+/// Path of the route that is meant by a path without a route.
 fn meant(path: &str) -> Option<String> {
     if route_at(path).is_some() {
         return None;
@@ -41,7 +41,7 @@ fn route_at(path: &str) -> Option<&'static Route> {
     named.or_else(|| ROUTES.iter().find(|route| route.path.contains('{') && has_pattern(path, route.path)))
 }
 
-/// Whether a path matches a pattern in axum's notation: `{name}` stands for a part, `{*name}` for the rest.
+/// Whether a path matches a pattern in axum's notation: `{name}` matches one part, `{*name}` the rest.
 fn has_pattern(path: &str, pattern: &str) -> bool {
     let (mut parts, mut rest) = (pattern.split('/'), Some(path));
     for part in &mut parts {

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::path_text::PathText;
 use crate::app::App;
-use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
 use throng_api::ApiError;
+use throng_auth::Tenant;
 use throng_metering::observation::{Explanation, Summary};
 
 /// Maximum number of requests in one list.

@@ -7,7 +7,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use throng_core::fleet::health::State as Health;
-use throng_core::fleet::routing::Region;
+use throng_core::fleet::replica::RankReport;
+use throng_core::fleet::routing::{Region, Role};
 use throng_core::time::Nanos;
 use throng_fleet::replica::Link;
 use throng_fleet::upstream::{Upstream, UpstreamModel, UpstreamReplica};
@@ -30,15 +31,38 @@ struct Worker {
     seconds: Option<u64>,
     models: Vec<String>,
     fingerprint: String,
+    /// Part of requests that the member is meant for.
+    role: &'static str,
     running: usize,
     waiting: usize,
     used_blocks: usize,
     total_blocks: usize,
-    /// Number of blocks that this gateway knows to be in the member's prefix cache.
+    /// Number of blocks in the member's prefix cache, as far as reported.
     known_blocks: usize,
     region: Option<String>,
+    /// Ranks of the member's model, if it is divided over processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<Ranks>,
     /// Shortest of the latest round trips to the member.
     round_trip_ms: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Ranks {
+    tensor: u32,
+    pipeline: u32,
+    transport: String,
+    /// Measured share of communication in steps, from 0 to 1; none before the first one.
+    communication_share: Option<f64>,
+    losses: u64,
+}
+
+impl From<RankReport> for Ranks {
+    fn from(report: RankReport) -> Self {
+        let communication_share = report.exchanging_share();
+        let RankReport { tensor, pipeline, transport, losses, .. } = report;
+        Self { tensor, pipeline, transport, communication_share, losses }
+    }
 }
 
 /// All workers in the order of their arrival, and the upstream engines of each model.
@@ -65,12 +89,14 @@ fn idle_engine(upstream: &Upstream) -> Worker {
         seconds: since.map(|since| since.elapsed().as_secs()),
         models: Vec::new(),
         fingerprint: String::new(),
+        role: Role::Both.name(),
         running: 0,
         waiting: 0,
         used_blocks: 0,
         total_blocks: 0,
         known_blocks: 0,
         region: upstream.region.as_ref().map(Region::to_string),
+        ranks: None,
         round_trip_ms: None,
     }
 }
@@ -86,12 +112,14 @@ fn worker(link: &Arc<Link>) -> Worker {
         seconds: Some(report.since.elapsed().as_secs()),
         models: report.names,
         fingerprint: report.fingerprint.to_string(),
+        role: report.role.name(),
         running: report.load.n_running,
         waiting: report.load.n_waiting,
         used_blocks: report.load.used_blocks,
         total_blocks: report.load.total_blocks,
         known_blocks: report.n_known_blocks,
         region,
+        ranks: report.ranks.map(Ranks::from),
         round_trip_ms,
     }
 }
@@ -111,12 +139,14 @@ fn engine(model: &UpstreamModel, replica: &UpstreamReplica) -> Worker {
         seconds: None,
         models: model.names.clone(),
         fingerprint: String::new(),
+        role: Role::Both.name(),
         running: model.dispatcher.n_running(replica.id),
         waiting: 0,
         used_blocks: 0,
         total_blocks: 0,
         known_blocks: 0,
         region,
+        ranks: None,
         round_trip_ms,
     }
 }

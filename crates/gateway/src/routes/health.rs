@@ -11,8 +11,8 @@ use throng_fleet::replica::Status;
 
 use crate::app::App;
 use crate::rejection::reject;
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_http::retry_after::retry_after_s;
 
 /// Succeeds if the process answers and at least one model may answer again without a restart.
 pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
@@ -31,15 +31,15 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
         return progress.health();
     }
     let is_ready = app.models.router.routes().iter().all(|route| route.status() == Status::Ready)
-        && app.models.upstreams.now().iter().all(|model| model.dispatcher.is_ready());
+        && app.models.upstreams.now().iter().all(|model| !model.dispatcher.ready().is_empty());
     if !is_ready {
         return reject(ApiError::no_healthy_worker(retry_after_s()));
     }
     ok(&app)
 }
 
-/// Success. The body lists parts of the server that fail, and is empty if none does: a database that cannot
-/// be written stops no request, so that the server stays in service.
+/// Success. The body lists failing parts of the server, and is empty without any: a database that cannot be
+/// written stops no request, so that the server remains in service.
 fn ok(app: &App) -> Response {
     let fault = app.policy.ledger.as_ref().and_then(|ledger| ledger.write_fault());
     let Some(fault) = fault else { return StatusCode::OK.into_response() };

@@ -17,15 +17,15 @@ use throng_http::{Exchange, HALF_SENT_GRACE, Phase};
 use tokio::sync::OnceCell;
 
 use crate::app::App;
-use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::config::PARSE_FACTOR;
 use crate::idempotency::Repeatable;
-use crate::on_demand::Serving;
+use crate::on_demand::Presence;
 use crate::rejection::{Rejection, body_not_read, memory_full};
-use crate::turns::{MessageTurn, ToolRun, Turn};
-use throng_api::responses::StateParameters;
+use crate::turns::{MessageTurn, ToolRun, Turn, offered_tools};
+use throng_api::responses::{StateParameters, TurnContext};
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
+use throng_auth::Tenant;
 
 /// Priority of the lines of batches.
 const LEAST_URGENT: i32 = i32::MAX;
@@ -47,8 +47,8 @@ pub(super) struct JsonBody {
     turn: Option<Arc<Turn>>,
     /// Whether the request names servers whose tools the gateway calls.
     names_servers: bool,
-    /// Tools that the gateway calls for the request, if its API has such; listed once, however many models
-    /// are asked.
+    /// Tools that the gateway calls for the request, if its API supports them; listed once, for all models
+    /// that are tried.
     tools: Option<Arc<OnceCell<Arc<ToolRun>>>>,
 }
 
@@ -101,14 +101,32 @@ impl JsonBody {
         Ok(())
     }
 
+    /// What the tokens of a request for Responses are counted behind: the kept part of its conversation,
+    /// and the tools of its servers.
+    ///
+    /// # Errors
+    /// 4xx for tools that may not be used or do not answer.
+    pub async fn counted_context(&self, app: &App) -> Result<TurnContext, ApiError> {
+        let body = (self.body.bytes.clone(), self.options.clone());
+        let turn = self.turn.as_deref();
+        match &app.tools {
+            Some(toolbox) if self.names_servers => {
+                let named = named_model(self.bytes());
+                app.check_permission(&self.caller.key_holder(), named.as_deref(), false)?;
+                offered_tools(toolbox, turn, body).await
+            }
+            _ => Ok(turn.map(Turn::context).unwrap_or_default()),
+        }
+    }
+
     /// Enables the tools that the gateway calls, if the request names any and the gateway has some.
     pub fn with_tools(self, app: &App) -> Self {
         let has_tools = self.names_servers && app.tools.is_some();
         Self { tools: has_tools.then(Arc::default), ..self }
     }
 
-    /// Lists the tools that the gateway calls for the request to `model`, which it names itself if that is
-    /// `None`. `None` without tools.
+    /// Lists the tools that the gateway calls for the request to `model`, or to the model that the request
+    /// names if that is `None`. `None` without tools.
     ///
     /// # Errors
     /// 4xx for tools that may not be used or do not answer; errors of a request that would be refused anyway.
@@ -132,7 +150,7 @@ impl JsonBody {
     /// Creates the body of a request of the gateway's own, in the name of `tenant` and with these headers.
     ///
     /// # Errors
-    /// 503 without memory.
+    /// 503 if memory does not suffice.
     pub fn internal(app: &App, tenant: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, ApiError> {
         let memory = app.work.memory.reserve(Part::Bodies, bytes.len()).map_err(memory_full)?;
         let caller = Caller::new(headers, "");
@@ -145,7 +163,7 @@ impl JsonBody {
     /// Creates the body of a line of a batch of `tenant`, with the lowest urgency.
     ///
     /// # Errors
-    /// 503 without memory.
+    /// 503 if memory does not suffice.
     pub fn of_batch(app: &App, tenant: Tenant, headers: &HeaderMap, bytes: Bytes) -> Result<Self, ApiError> {
         let memory = app.work.memory.reserve(Part::Bodies, bytes.len()).map_err(memory_full)?;
         let caller = Caller::new(headers, "batch");
@@ -184,7 +202,7 @@ impl JsonBody {
     /// Copies the body with its request.
     ///
     /// # Errors
-    /// 503 without memory.
+    /// 503 if memory does not suffice.
     pub fn copy(&self, memory: &Arc<MemoryBudget>) -> Result<Self, ApiError> {
         let memory = memory.reserve(Part::Bodies, self.n_bytes()).map_err(memory_full)?;
         let body = HeldBody { bytes: self.body.bytes.clone(), memory };
@@ -194,21 +212,11 @@ impl JsonBody {
         Ok(Self { turn, names_servers, tools, ..copy })
     }
 
-    /// Loads the model of the request: `target`, or the one that the body names. Only permitted models are
-    /// loaded; others are refused later, when the model is looked up.
-    ///
-    /// # Errors
-    /// 503 if it is not loaded in time.
-    pub async fn bring_model(&self, app: &Arc<App>, target: Option<&str>) -> Result<(), ApiError> {
-        let Some(models) = app.models.on_demand.as_ref().filter(|_| !app.is_draining()) else {
-            return Ok(());
-        };
-        let name = target.map(Cow::Borrowed).or_else(|| named_model(self.bytes()));
-        let place: Arc<dyn Serving> = app.clone();
-        match name.filter(|name| self.caller.key_holder().permits_name_of(name, &[])) {
-            Some(name) => models.ready(&place, &name).await,
-            None => Ok(()),
-        }
+    /// Loads the model of the request, `target` or the one that the body names, with the errors of
+    /// [`App::bring_model`].
+    pub async fn bring_model(&self, app: &Arc<App>, target: Option<&str>) -> Result<Presence, ApiError> {
+        let named = || target.map(Cow::Borrowed).or_else(|| named_model(self.bytes()));
+        app.bring_model(&self.caller.key_holder(), named).await
     }
 
     /// Parses the body with `parse`, and drops the bytes. The returned reservation holds memory for the
@@ -261,7 +269,7 @@ async fn ending(app: &App) {
 fn read_options(app: &App) -> ReadOptions {
     let (config, models) = (&app.config, &app.models);
     // Of models that are elsewhere or not loaded yet it is not known; they refuse images by themselves.
-    let takes_images = models.on_demand.is_some()
+    let takes_images = models.absent_models().is_some()
         || !models.upstreams.now().is_empty()
         || models.router.routes().iter().any(|route| route.model.served.images.is_some());
     ReadOptions {
@@ -285,7 +293,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 /// Accepts exactly one type, `application/json` or `application/*+json`, in UTF-8. A web page cannot send
-/// these to another origin without a preflight, which it can without a type.
+/// these to another origin without a preflight, but can send a body without a type.
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let mut sent = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(value), None) = (sent.next(), sent.next()) else {

@@ -1,5 +1,5 @@
-//! The table of routes with path, methods and access, from which checks and services are made. Does not
-//! know the handlers' work.
+//! The table of routes with path, methods and access, from which checks and services are built. Does not know
+//! the handlers' work.
 
 mod adapters;
 mod admin;
@@ -32,12 +32,12 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post};
 use http::Method;
 
+use self::admin::on_demand::{Order, obey};
 pub(crate) use self::batch_endpoint::BatchEndpoint;
 pub(crate) use self::client_paths::tidied;
 use self::kept::{batches, files, message_batches};
 use self::responses::conversations;
 use crate::app::App;
-use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::rejection::reject;
 use throng_api::anthropic::Messages;
@@ -45,11 +45,12 @@ use throng_api::llama_cpp::InfillEndpoint;
 use throng_api::ollama::Chat;
 use throng_api::openai::ChatCompletions;
 use throng_api::{ApiError, Dialect};
+use throng_auth::Tenant;
 
 /// Permission that a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everyone.
+    /// No key is needed.
     Open,
     /// Clients: holders of a key, if there are keys. Not the operator, whose key no client should have.
     Key,
@@ -61,14 +62,14 @@ pub(crate) enum Access {
     Admin,
 }
 
-/// Audience of the listener that a request came to.
+/// Audience of the listener that received a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Clients.
+    /// Clients of the gateway.
     Clients,
-    /// Clients of Ollama.
+    /// Clients of Ollama's port.
     OllamaClients,
-    /// The operator.
+    /// The operator, with the operator's key.
     Operator,
 }
 
@@ -128,7 +129,7 @@ const fn of(
 
 use Access::{Admin, Operator, Shared};
 
-/// All routes.
+/// All routes of the server.
 pub(crate) const ROUTES: &[Route] = &[
     open("/", || get(page::index)),
     open("/dashboard", || get(page::dashboard)),
@@ -205,8 +206,10 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/v1/classify", "POST", || post(pooling::classify)),
     keyed("/classify", "POST", || post(pooling::classify)),
     keyed("/v1/models", GET, || get(models::list)),
-    of(Operator, "/v1/models/load", "POST", || post(admin::on_demand::load)),
-    of(Operator, "/v1/models/unload", "POST", || post(admin::on_demand::unload)),
+    of(Operator, "/v1/models/load", "POST", || post(|app, body| obey(Order::Load, app, body))),
+    of(Operator, "/v1/models/unload", "POST", || post(|app, body| obey(Order::Unload, app, body))),
+    of(Operator, "/v1/models/sleep", "POST", || post(|app, body| obey(Order::Sleep, app, body))),
+    of(Operator, "/v1/models/wake", "POST", || post(|app, body| obey(Order::Wake, app, body))),
     keyed("/v1/models/{*id}", GET, || get(models::card)),
     of(Shared, "/v1/organization/usage/completions", GET, || get(usage::completions)),
     of(Shared, "/v1/organization/costs", GET, || get(usage::costs)),

@@ -27,7 +27,7 @@ pub(super) async fn list(
     let routes = app.models.router.routes();
     let adapters: Vec<_> = routes.iter().map(|route| route.model.adapters.list()).collect();
     let cards = routes.iter().zip(&adapters).flat_map(|(route, adapters)| {
-        let permitted = |name: &str| key_holder.permits(name, route);
+        let permitted = |name: &str| route.is_permitted(&key_holder, name);
         let names = route.model.served.names.iter().filter(move |name| permitted(name));
         let adapters = adapters.iter().filter(move |(name, _)| permitted(name));
         let names = names.map(|name| card_of(&app, route, name));
@@ -35,15 +35,14 @@ pub(super) async fn list(
     });
     let upstreams = app.models.upstreams.now();
     let names = upstreams.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
-    let permitted = names.filter(|(model, name)| key_holder.permits_name_of(name, &model.names));
+    let permitted = names.filter(|(model, name)| key_holder.permits(name, &model.names));
     let cards = cards.chain(permitted.map(|(model, name)| upstream_card(&app, model, name)));
-    let aliases =
-        app.config.routing.aliases.iter().filter(|alias| key_holder.permits_name_of(&alias.name, &[]));
+    let aliases = app.config.routing.aliases.iter().filter(|alias| key_holder.permits(&alias.name, &[]));
     let cards = cards.chain(aliases.map(|alias| alias_card(&app, alias)));
-    let states: Vec<_> = app.models.on_demand.iter().flat_map(|models| models.states()).collect();
+    let states: Vec<_> = app.models.absent_models().into_iter().flat_map(|models| models.states()).collect();
     let states = states.iter().map(|(name, state)| (name.as_str(), *state));
     let is_listed = |name: &str| app.models.router.get(name).is_some();
-    let absent = states.filter(|(name, _)| !is_listed(name) && key_holder.permits_name_of(name, &[]));
+    let absent = states.filter(|(name, _)| !is_listed(name) && key_holder.permits(name, &[]));
     let cards = cards.chain(absent.map(|(name, state)| on_demand_card(&app, name, state)));
     // Anthropic's clients ask at the same place for another form.
     if headers.contains_key("anthropic-version") {
@@ -61,13 +60,13 @@ pub(super) async fn card(
 ) -> Result<Response, Rejection> {
     let key_holder = caller.key_holder();
     if let Some(model) = app.models.upstreams.find(&id) {
-        let is_permitted = key_holder.permits_name_of(&id, &model.names);
+        let is_permitted = key_holder.permits(&id, &model.names);
         let card = || Json(upstream_card(&app, &model, &id)).into_response();
         return is_permitted.then(card).ok_or_else(|| app.not_permitted(&key_holder, &id).into());
     }
-    let state = app.models.on_demand.as_ref().and_then(|models| models.state(&id));
+    let state = app.models.absent_models().and_then(|models| models.state(&id));
     if let Some(state) =
-        state.filter(|_| key_holder.permits_name_of(&id, &[]) && app.models.router.get(&id).is_none())
+        state.filter(|_| key_holder.permits(&id, &[]) && app.models.router.get(&id).is_none())
     {
         return Ok(Json(on_demand_card(&app, &id, state)).into_response());
     }
@@ -85,10 +84,10 @@ fn card_of<'a>(app: &App, route: &'a Route, name: &'a str) -> ModelCard<'a> {
     ModelCard::new(name, &served.root, parent, app.lifecycle.started_unix_s, Some(served.max_model_len))
         .with_notice(served.notice.as_deref())
         .with_images(served.images.is_some())
-        .with_state(app.models.on_demand.as_ref().and_then(|models| models.state(served.id())))
+        .with_state(app.models.absent_models().and_then(|models| models.state(served.id())))
 }
 
-/// Card of a model that is not in memory; its details are known only once it was loaded.
+/// Card of a model that is not in memory; its details are available only after it was loaded.
 fn on_demand_card<'a>(app: &App, name: &'a str, state: &'static str) -> ModelCard<'a> {
     ModelCard::new(name, name, None, app.lifecycle.started_unix_s, None).with_state(Some(state))
 }

@@ -10,9 +10,9 @@ use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::generation::on_blocking_thread;
 use crate::moderation::{Judgement, Unavailable};
 use crate::rejection::Rejection;
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 use throng_api::openai::moderation::{ModerationRequest, ModerationResponse, ModerationResult};
+use throng_http::retry_after::retry_after_s;
 
 /// `POST /v1/moderations`.
 pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {

@@ -1,4 +1,4 @@
-//! Version, load and metrics, for operators and routers. Changes nothing.
+//! Version, load and metrics, for operators and routers. Read-only.
 
 use std::sync::Arc;
 

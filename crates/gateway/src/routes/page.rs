@@ -1,4 +1,4 @@
-//! The chat page, the dashboard and their files, compiled in. Fetches nothing from other servers.
+//! The chat page, the dashboard and their files, compiled in. They fetch no content from other servers.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,18 +12,18 @@ use crate::app::App;
 use crate::rejection::Rejection;
 use throng_api::ApiError;
 
-/// Policy that permits scripts, styles, fonts and requests of this server only, nothing inline and no
-/// frames. HTML from text passes the sanitizer (`web/sanitizer.js`).
+/// Policy that permits scripts, styles, fonts and requests of this server only, no inline ones and no frames.
+/// HTML from text passes the sanitizer (`web/sanitizer.js`).
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
                                        font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                                        frame-ancestors 'none'; require-trusted-types-for 'script'; \
                                        trusted-types dompurify";
 
-/// Policy of the page of a plan: its own scripts and styles, and nothing from anywhere.
+/// Policy of the page of a plan: its own scripts and styles, without requests to any server.
 const PLAN_CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                                             base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Seconds after which a plan may be there that was not yet.
+/// Seconds after which to look again for a plan that did not exist.
 const PLAN_RETRY_S: u32 = 60;
 
 struct Asset {
@@ -38,7 +38,7 @@ macro_rules! assets {
     ($($path:literal),* $(,)?) => { vec![$(asset($path, include_bytes!(concat!("../web/", $path)))),*] };
 }
 
-/// Both pages and their files.
+/// The two pages and their files.
 static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     assets![
         "index.html",
@@ -103,12 +103,12 @@ fn asset(path: &'static str, bytes: &'static [u8]) -> Asset {
     Asset { name, media_type, bytes, etag: format!("\"{hex}\"") }
 }
 
-/// The dashboard.
+/// Serves the dashboard.
 pub(super) async fn dashboard(headers: HeaderMap) -> Response {
     answer(&ASSETS[1], &headers)
 }
 
-/// The chat page.
+/// Serves the chat page.
 pub(super) async fn index(headers: HeaderMap) -> Response {
     answer(&ASSETS[0], &headers)
 }

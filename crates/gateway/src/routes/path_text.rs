@@ -1,4 +1,4 @@
-//! The variable part of a route's path as text. Does not know what it names.
+//! The variable part of a route's path as text. Does not know its meaning.
 
 use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;

@@ -20,7 +20,6 @@ use crate::generation::{Abandoned, FrameWriter, Frames, Prepared, admit, check_r
 use crate::pooling::{Inputs, PooledInput, collect_vectors, prepare};
 use crate::pooling_model::{PoolingModel, PoolingOutput, cosine, shorten};
 use crate::rejection::Rejection;
-use crate::retry_after::retry_after_s;
 use crate::router::Route;
 use throng_api::ollama::{EmbedAnswer, EmbedRequest, EmbeddingAnswer};
 use throng_api::openai::pooling::{
@@ -32,15 +31,16 @@ use throng_api::openai::pooling_response::{
 };
 use throng_api::spec::Prompt;
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
+use throng_http::retry_after::retry_after_s;
 use throng_store::now_unix_s;
 use tokio::time::Instant;
 
-/// A parsed request, with what its answer needs.
+/// A parsed request, with the data that its answer needs.
 struct Job {
     route: Route,
     prepared: Prepared,
     param: &'static str,
-    /// Name by which the client asked for the model.
+    /// Name of the model in the request.
     model: String,
     pooling: PoolingModel,
     form: Form,
@@ -260,7 +260,7 @@ async fn answer(
     endpoint: Option<Endpoint>,
     read: impl FnOnce(&Reading<'_>, JsonBody) -> Result<Job, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
-    body.bring_model(&app, None).await?;
+    let _presence = body.bring_model(&app, None).await?;
     let body = match endpoint {
         None => refuse_engines(&app, body, "/v1/embeddings")?,
         Some(endpoint) => match answer_by_engine(&app, body, endpoint).await {

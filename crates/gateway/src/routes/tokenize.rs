@@ -20,7 +20,6 @@ use crate::generation::{
     on_blocking_thread, tokenizer_of,
 };
 use crate::rejection::{Rejection, memory_full};
-use crate::remote_images::has_urls;
 use crate::served_model::ModelEntry;
 use throng_api::anthropic::CountTokensRequest;
 use throng_api::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
@@ -28,6 +27,7 @@ use throng_api::openai::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
 use throng_api::responses::{CountedInput, CreateRequest};
 use throng_api::spec::Conversation;
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
+use throng_fetch::has_urls;
 
 /// `POST /tokenize`.
 pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
@@ -80,8 +80,13 @@ pub(super) async fn count(State(app): AppState, body: JsonBody) -> Result<Respon
 }
 
 /// `POST /v1/responses/input_tokens`.
-pub(super) async fn input_tokens(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, None, CreateRequest::parse_to_count, |app, work| {
+pub(super) async fn input_tokens(State(app): AppState, mut body: JsonBody) -> Result<Response, Rejection> {
+    body.gather_turn(&app).await?;
+    let context = body.counted_context(&app).await?;
+    let read = move |bytes: &[u8], options: &ReadOptions| {
+        CreateRequest::parse_to_count(bytes, options)?.into_counted(&context)
+    };
+    answer(app, body, None, read, |app, work| {
         let Work { mut request, memory, model, abandoned } = work;
         let n_tokens = n_tokens_of(app, &model, &mut request.conversation, "input", abandoned)?;
         drop(memory);
@@ -146,12 +151,12 @@ pub(super) async fn info(
     Ok(([(header::CONTENT_TYPE, "application/json")], config.to_owned()).into_response())
 }
 
-/// A request of which only tokens are wanted.
+/// A request that needs only tokens.
 trait TextRequest: Send + 'static {
     /// The name of its model, if it has one.
     fn model(&self) -> Option<&str>;
 
-    /// Its conversation, if it has one.
+    /// Conversation of the request, if it has one.
     fn conversation_mut(&mut self) -> Option<&mut Conversation>;
 }
 
@@ -207,15 +212,15 @@ struct Work<'a, R> {
 }
 
 /// Reads a request for a model of this gateway, fetches its images, and runs `work`. For a model of upstream
-/// engines, asks their `endpoint`.
+/// engines, sends it to their `endpoint`.
 async fn answer<R: TextRequest>(
     app: Arc<App>,
     body: JsonBody,
     endpoint: Option<Endpoint>,
-    read: fn(&[u8], &ReadOptions) -> Result<R, ApiError>,
+    read: impl FnOnce(&[u8], &ReadOptions) -> Result<R, ApiError> + Send + 'static,
     work: impl FnOnce(&App, Work<'_, R>) -> Result<(Frames, IgnoredParameters), ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
-    body.bring_model(&app, None).await?;
+    let _presence = body.bring_model(&app, None).await?;
     let body = match endpoint {
         Some(endpoint) => match answer_by_engine(&app, body, endpoint).await {
             ControlFlow::Break(answered) => return answered,

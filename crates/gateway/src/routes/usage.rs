@@ -10,11 +10,11 @@ use http::{HeaderMap, header};
 use throng_store::{StoreError, UsageGroup, now_unix_s};
 
 use crate::app::App;
-use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_auth::Tenant;
+use throng_http::retry_after::retry_after_s;
 use throng_metering::usage_report::{self, UsageKind, UsageQuestion};
 
 /// Longest time for an answer of the database.

@@ -29,7 +29,7 @@ pub(crate) const MAX_CLIENT_STREAMS: u32 = 128;
 pub(crate) struct Service {
     /// Present services for requests.
     pub served: watch::Receiver<Served>,
-    /// Configuration.
+    /// Settings of the gateway.
     pub config: GatewayConfig,
     /// Phase of the server on its way to its end.
     pub phase: watch::Sender<Phase>,

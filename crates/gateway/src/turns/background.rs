@@ -52,7 +52,7 @@ pub(crate) async fn answer_in_background(
     Ok(json)
 }
 
-/// Generates a response again whose process has died; its client may have seen a part of it.
+/// Generates a response again after its process has died; its client may have received a part of it.
 pub(super) fn go_on(
     app: &App,
     caller: Arc<Caller>,

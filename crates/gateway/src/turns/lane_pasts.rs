@@ -1,5 +1,5 @@
-//! The last response of each lane of a connection, which can be gone on from though no store keeps it. Does
-//! not know sockets.
+//! The last response of each lane of a connection, which can be continued even if no store keeps it. Does not
+//! know sockets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ struct LanePast {
 }
 
 impl LanePasts {
-    /// Remembers nothing; what it will remember counts in `memory`.
+    /// Creates an empty memory of responses, whose later entries count in `memory`.
     pub fn new(memory: Arc<MemoryBudget>) -> Self {
         Self { memory, lanes: Mutex::default() }
     }
@@ -38,12 +38,12 @@ impl LanePasts {
         let mut lanes = self.lanes();
         // Its memory is free for the new one.
         lanes.remove(lane);
-        if let Ok(memory) = self.memory.reserve(Part::Prompts, past.n_bytes) {
+        if let Ok(memory) = self.memory.reserve(Part::Prompts, past.n_bytes + past.trail.n_bytes()) {
             lanes.insert(lane.clone(), LanePast { response: response.to_owned(), past, _memory: memory });
         }
     }
 
-    /// Forgets the last response of a lane if it is this one: what went on from it has failed.
+    /// Removes the last response of a lane if it is this one: the response that continued it has failed.
     pub fn forget(&self, lane: &Lane, response: &str) {
         let mut lanes = self.lanes();
         if lanes.get(lane).is_some_and(|last| last.response == response) {
@@ -62,8 +62,13 @@ mod tests {
 
     #[test]
     fn a_lane_has_its_last_response_where_there_is_memory_for_it() {
-        let past =
-            |n_bytes| Past { history: Vec::new().into(), kept: None, has_conversation: false, n_bytes };
+        let past = |n_bytes| Past {
+            history: Vec::new().into(),
+            trail: Arc::default(),
+            kept: None,
+            has_conversation: false,
+            n_bytes,
+        };
         let (pasts, lane) = (LanePasts::new(MemoryBudget::new(100)), Lane::named("a"));
         pasts.remember(&lane, "first", past(80));
         // Both together would not fit.

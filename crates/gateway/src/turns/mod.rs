@@ -16,7 +16,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use throng_api::responses::{
-    CreateRequest, Framing, Ids, Item, Lane, StateParameters, TurnContext, WholeResponse,
+    CreateRequest, Framing, Ids, Item, Lane, StateParameters, TokenTrail, TrailPart, TurnContext,
+    WholeResponse,
 };
 use throng_api::{ApiError, ReadOptions, Request};
 use throng_http::memory::{Part, Reservation};
@@ -26,15 +27,15 @@ pub(crate) use self::background::answer_in_background;
 pub(crate) use self::lane_pasts::LanePasts;
 pub(crate) use self::orphans::adopt_orphans;
 pub(crate) use self::tail::tail;
-pub(crate) use self::tools::ToolRun;
+pub(crate) use self::tools::{ToolRun, offered_tools};
 use crate::app::App;
-use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::generation::AnswerRecorder;
 use crate::kept::principal_of;
 use crate::rejection::memory_full;
+use throng_auth::Tenant;
 
-/// Body that is kept of a background request whose tools the gateway calls.
+/// Body that is kept for a background request whose tools the gateway calls.
 const CALLS_TOOLS: &[u8] = br#"{"tools":[{"type":"mcp"}]}"#;
 
 /// A turn of a kept conversation.
@@ -45,7 +46,7 @@ pub(crate) struct Turn {
     tenant: String,
     parameters: StateParameters,
     context: TurnContext,
-    /// Kept responses of the whole history; `None` if a part of it is not kept.
+    /// Kept responses of the whole history; `None` if any of them is not kept.
     kept: Option<Vec<KeptResponse>>,
     /// Whether the history has items of a conversation.
     has_conversation: bool,
@@ -53,7 +54,7 @@ pub(crate) struct Turn {
     input: Mutex<Vec<Item>>,
     /// Request of the turn, if it is answered without its client.
     request: Option<KeptRequest>,
-    /// WebSocket message of the turn, if it came as one; its connection keeps the response.
+    /// WebSocket message of the turn, if there is one; its connection keeps the response.
     message: Option<MessageTurn>,
     /// Bytes of the history and of the body.
     n_bytes: usize,
@@ -72,8 +73,8 @@ pub(crate) struct MessageTurn {
 }
 
 impl Turn {
-    /// The turn of a body with these parameters; `None` if nothing is stored for it and it
-    /// continues no conversation.
+    /// The turn of a body with these parameters; `None` if no turn is stored for it and it continues no
+    /// conversation.
     ///
     /// # Errors
     /// 4xx for objects that are not kept for this tenant, or if they need a store that is absent; 503 when
@@ -108,7 +109,7 @@ impl Turn {
         Ok(Some(Arc::new(Self { request, ..turn })))
     }
 
-    /// The turn that a message of a connection asks for.
+    /// The turn that a message of a connection requests.
     ///
     /// # Errors
     /// Errors of [`Self::of`].
@@ -130,6 +131,7 @@ impl Turn {
         gathered.context.framing = Framing::Messages(message.lane.clone());
         gathered.context.is_warmup = !message.generates;
         gathered.context.ids.get_or_insert_with(Ids::new);
+        gathered.context.trail.get_or_insert_default();
         let turn = Self::new(app, responses, tenant, parameters, gathered, body.len())?;
         Ok(Arc::new(Self { message: Some(message), ..turn }))
     }
@@ -180,12 +182,17 @@ impl Turn {
         Ok(Some(Arc::new(turn)))
     }
 
-    /// The kept responses.
+    /// The kept responses of the tenant.
     ///
     /// # Errors
     /// 404 on a server without a store.
     fn responses(&self) -> Result<&Responses, ApiError> {
         self.responses.as_ref().ok_or_else(ApiError::nothing_kept)
+    }
+
+    /// The kept part of the turn's conversation, and how its response is kept.
+    pub fn context(&self) -> TurnContext {
+        self.context.clone()
     }
 
     /// Parses the request of the turn.
@@ -203,7 +210,7 @@ impl Turn {
         request
     }
 
-    /// Parser of the request.
+    /// Function that parses the request.
     pub fn reader(&self) -> fn(&[u8], &ReadOptions) -> Result<CreateRequest, ApiError> {
         if self.message.is_some() { CreateRequest::parse_message } else { CreateRequest::parse }
     }
@@ -211,7 +218,7 @@ impl Turn {
     /// Parses a request for the compaction of the conversation.
     ///
     /// # Errors
-    /// The same.
+    /// When the body is invalid.
     pub fn parse_compaction(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
         CreateRequest::parse(body, options)?.into_compaction(&self.context)
     }
@@ -251,12 +258,13 @@ impl Turn {
     /// Remembers the conversation up to the end of a response: for all where it is kept, else for its
     /// connection.
     fn remember(&self, kept: Option<KeptResponse>, response: WholeResponse) {
+        let trail = Arc::new(self.trail_after(response.trail.as_ref()));
         let mut history = self.context.history.clone();
         let input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         history.push(input.iter().cloned().chain(response.output).collect::<Vec<_>>());
         let n_bytes = self.n_bytes + response.json.len();
         let has_conversation = self.has_conversation;
-        let past = |kept| Past { history, kept, has_conversation, n_bytes };
+        let past = |kept| Past { history, trail, kept, has_conversation, n_bytes };
         match (&self.responses, kept, &self.message) {
             (Some(responses), Some(own), _) => {
                 // The record of a response after one that is not kept has the whole history.
@@ -268,7 +276,7 @@ impl Turn {
         }
     }
 
-    /// Has the connection forget the response that a message went on from: it has failed.
+    /// Removes the response that a message continued from the connection's memory: it has failed.
     pub fn forget(&self) {
         if let (Some(message), Some(previous)) = (&self.message, &self.parameters.previous) {
             message.pasts.forget(&message.lane, previous);
@@ -292,6 +300,13 @@ impl Turn {
         self.context.ids.as_ref().map_or("", |ids| ids.response())
     }
 
+    /// Tokens of the conversation after this turn, of which this is the part.
+    fn trail_after(&self, part: Option<&TrailPart>) -> TokenTrail {
+        let (none, before) = (TokenTrail::default(), self.context.trail.as_deref());
+        let before = before.unwrap_or(&none);
+        part.map_or_else(|| before.clone(), |part| before.with(part))
+    }
+
     fn record(&self, response: &WholeResponse) -> Result<ResponseRecord, ApiError> {
         let json =
             String::from_utf8(response.json.clone()).ok().and_then(|json| RawValue::from_string(json).ok());
@@ -307,6 +322,10 @@ impl Turn {
             previous: self.parameters.previous.clone().filter(|_| self.kept.is_some()),
             ancestors: self.ancestors_of_next(),
             conversation: self.parameters.conversation.clone(),
+            trail: match self.kept {
+                Some(_) => response.trail.as_ref().map(TrailPart::to_text),
+                None => Some(self.trail_after(response.trail.as_ref()).to_part().to_text()),
+            },
             request: None,
         })
     }

@@ -16,25 +16,25 @@ use tokio::time::{Instant, sleep};
 use super::Turn;
 use super::background::go_on;
 use crate::app::App;
-use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::config::PARSE_FACTOR;
 use crate::generate::{Target, UnreadRequest, generate};
 use crate::kept::tenant_of;
 use crate::rejection::memory_full;
 use throng_api::{ApiError, ReadOptions};
+use throng_auth::Tenant;
 
-/// Interval at which such responses are searched for.
+/// Interval of the searches for such responses.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// Time without renewal of the claim after which a process counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(6);
 /// Maximum number of responses that are checked at a time.
 const MAX_SEEN: usize = 1_000;
 
-/// For each response, the last renewal of its claim and the time at which that was first seen.
+/// Last renewal of each response's claim, with the time of its first observation.
 type Seen = BTreeMap<u64, (Option<ClaimBeat>, Instant)>;
 
-/// Answers responses whose process has died, as long as the server lives.
+/// Answers responses whose process has died, until the server ends.
 pub(crate) async fn adopt_orphans(app: Weak<App>) {
     let mut seen = Seen::new();
     loop {

@@ -1,5 +1,5 @@
-//! The events of a kept response as a stream: the stored ones, and new ones as they come. Does not know the
-//! generating process.
+//! The events of a kept response as a stream: the stored ones, and new ones as they are stored. Does not know
+//! the generating process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::app::App;
 
-/// Interval at which the store is asked for new events of a response.
+/// Interval between queries to the store for new events of a response.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Streams the events of a response after number `after`.

@@ -15,7 +15,7 @@ use throng_api::{ApiError, ReadOptions, Request};
 use throng_http::memory::{Part, Reservation};
 use throng_metering::observation::ToolReport;
 use throng_store::Outcome;
-use throng_tools::{CallRecord, Called, Observed, PendingCall, Session, TurnOutcome};
+use throng_tools::{CallRecord, Called, Observed, PendingCall, Session, Toolbox, TurnOutcome};
 
 use super::Turn;
 use super::tool_entry::ToolEntry;
@@ -38,8 +38,8 @@ pub(crate) struct ToolRun {
 }
 
 impl ToolRun {
-    /// Lists the tools that the gateway must call for a request to `model`, which it names itself if that is
-    /// `None`. Then runs the calls that the request approves.
+    /// Lists the tools that the gateway must call for a request to `model`, or to the model that the request
+    /// names if that is `None`. Then runs the calls that the request approves.
     ///
     /// # Errors
     /// 4xx for tools that are not permitted or do not answer; errors of [`check`] and of the request itself,
@@ -115,6 +115,21 @@ impl ToolRun {
     }
 }
 
+/// The context of a request whose tokens are counted: with the tools of its servers. No call runs.
+///
+/// # Errors
+/// 4xx for tools that are not permitted or do not answer, and for a request that cannot be read.
+pub(crate) async fn offered_tools(
+    toolbox: &Toolbox,
+    turn: Option<&Turn>,
+    (body, options): (Bytes, ReadOptions),
+) -> Result<TurnContext, ApiError> {
+    let request = CreateRequest::parse_to_count(&body, &options)?;
+    let before = turn.map(Turn::context).unwrap_or_default();
+    let (session, _) = Session::begin(toolbox, request, &before).await?;
+    Ok(session.next_request().1)
+}
+
 /// Runs calls, each with an entry in the ledger. Dropping the stream aborts them.
 fn run(app: Arc<App>, caller: Arc<Caller>, calls: Vec<PendingCall>) -> BoxStream<'static, Called> {
     let one = move |call: PendingCall| {
@@ -155,7 +170,7 @@ enum State {
     Calling(BoxStream<'static, Called>),
     /// The next turn is being started.
     Starting(BoxFuture<'static, Result<StartedRequest, ApiError>>),
-    /// All turns have ended.
+    /// All turns of the model have ended.
     Over,
 }
 
@@ -172,11 +187,16 @@ impl ToolLoop {
         let n_bytes = self.run.n_bytes + self.session.n_bytes();
         let (app, caller, memory) = (self.app.clone(), self.caller.clone(), self.app.work.memory.clone());
         let target = self.model.clone().map_or(Target::Named, Target::Last);
+        let named = self.model.clone().unwrap_or_else(|| request.model().to_owned());
         let read = move || {
             let reserved = memory.reserve(Part::Bodies, n_bytes * PARSE_FACTOR).map_err(memory_full)?;
             Ok((request.into_request(&context)?.0, reserved))
         };
-        async move { generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await }.boxed()
+        let next = async move {
+            let _presence = app.bring_model(&caller.key_holder(), || Some(named.into())).await?;
+            generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await
+        };
+        next.boxed()
     }
 
     fn fail(&mut self, error: ApiError) -> Poll<Option<AnswerEvent>> {

@@ -18,7 +18,7 @@ use throng_metering::observation::GenerationRecord;
 
 /// Parts of a request that an engine has begun to answer.
 pub(super) struct StartedUpstream {
-    /// The request.
+    /// The caller of the request.
     pub caller: Arc<Caller>,
     /// Counters of the model.
     pub metrics: Arc<ModelMetrics>,
@@ -37,7 +37,7 @@ pub(super) struct StartedUpstream {
 /// A request that an engine is answering. Dropping it ends the request.
 #[derive(Debug)]
 pub(super) struct ActiveRequest {
-    /// The request.
+    /// The caller of the request.
     pub caller: Arc<Caller>,
     /// Counters of the model.
     pub metrics: Arc<ModelMetrics>,
@@ -153,10 +153,11 @@ impl ActiveRequest {
             last_token: self.last_token,
             end: self.began.elapsed(),
             n_output: u32::try_from(self.count.usage().completion_tokens).unwrap_or(u32::MAX),
+            pulled_tokens: 0,
         }
     }
 
-    /// Charges the usage.
+    /// Charges the tokens used.
     fn settle(&mut self, usage: Usage) {
         self.charge.begin(usage.prompt_tokens);
         self.charge.prompt(usage.prompt_tokens, usage.cached_tokens);

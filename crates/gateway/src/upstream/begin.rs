@@ -18,7 +18,7 @@ use super::setting::Setting;
 use crate::caller::Caller;
 use crate::limits::{Charge, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name};
 use crate::regions::{check_regions, forwarding};
-use crate::retry_after::retry_after_s;
+use throng_http::retry_after::retry_after_s;
 use throng_metering::ledger::{Counted, Ledger};
 use throng_metering::metrics::ModelMetrics;
 
@@ -31,9 +31,9 @@ pub(crate) struct UpstreamJob<'a> {
     pub endpoint: Endpoint,
     /// Body for the engines.
     pub request: &'a UpstreamRequest,
-    /// Name by which the client asked for the model.
+    /// Name of the model in the request.
     pub name: &'a str,
-    /// Whether a limit of its output that exceeds the rest of the context stands for that rest.
+    /// Whether a limit of its output that exceeds the rest of the context is reduced to that rest.
     pub may_end_with_context: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn begin(
     caller: &Arc<Caller>,
 ) -> Result<Begun, ApiError> {
     let UpstreamJob { model, request, .. } = *job;
-    if !caller.key_holder().permits_name_of(job.name, &model.names) {
+    if !caller.key_holder().permits(job.name, &model.names) {
         return Err(ApiError::permission_denied());
     }
     let metrics = setting.metrics.of_upstream(model.id());
@@ -106,7 +106,7 @@ pub(super) async fn begin(
 }
 
 /// Submits a request. If its output may end with the context and does not fit, submits it again without its
-/// limit, so that the engine ends it there.
+/// limit, so that the engine ends it at the end of the context.
 async fn submit_within(
     submission: Submission<'_>,
     job: &UpstreamJob<'_>,

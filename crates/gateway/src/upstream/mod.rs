@@ -1,5 +1,5 @@
 //! Requests for models of upstream engines, from their bodies to their answers: checks, charges and
-//! forwarding. Keys, limits, budgets and the ledger hold as for models of this gateway; `docs/design.md`
+//! forwarding. Keys, limits, budgets and the ledger apply as to models of this gateway; `docs/design.md`
 //! lists the differences. Does not know connections.
 
 mod active_request;

@@ -66,13 +66,13 @@ pub(crate) async fn pass_through(
     }
 }
 
-/// A stream whose events are passed on unchanged, except for usage that the client did not ask for.
+/// A stream whose events are passed on unchanged, except for usage that the client did not request.
 #[derive(Debug)]
 struct PassedStream {
     active: ActiveRequest,
-    /// Whether the client asked for the usage of the whole request.
+    /// Whether the client requested the usage of the whole request.
     wants_usage: bool,
-    /// Whether the client asked for usage in each chunk.
+    /// Whether the client requested usage in each chunk.
     wants_chunk_usage: bool,
     /// `None` after the last event.
     events: Option<UpstreamStream>,

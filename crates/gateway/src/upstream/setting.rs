@@ -15,11 +15,11 @@ use throng_metering::metrics::Metrics;
 /// Parts of the server that answers of upstream engines need.
 #[derive(Debug, Clone)]
 pub(crate) struct Setting<'a> {
-    /// Configuration.
+    /// Settings of the gateway.
     pub config: &'a GatewayConfig,
     /// Queue that bounds how many bodies are parsed at a time.
     pub turns: &'a TokenizationQueue,
-    /// Counters.
+    /// Counters of requests to the model.
     pub metrics: &'a Metrics,
     /// Usage of the keys' limits.
     pub limits: &'a Arc<RateLimits>,

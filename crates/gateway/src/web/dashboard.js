@@ -42,6 +42,9 @@ const CHARTS = [
   { chart: new Chart("Between two tokens", ["median", "95th percentile"], time, { least: 10 }), values: (look) => [look.itl50, look.itl95] },
   { chart: new Chart("Sequences", ["running", "waiting", "paused"], count, { least: 4 }), values: (look) => [look.running, look.waiting, look.paused] },
   { chart: new Chart("KV cache in use", ["blocks"], percent, { most: 100 }), values: (look) => [look.kv] },
+  { chart: new Chart("Prompt tokens found in the cache, each second", ["memory", "disk"], count), values: (look) => [look.hitsMemory, look.hitsDisk] },
+  { chart: new Chart("Cached blocks", ["kept", "marked by clients"], count, { least: 10 }), values: (look) => [look.cached, look.marked] },
+  { chart: new Chart("Blocks that gave way, each minute", ["unmarked", "time over", "marked"], count, { least: 4 }), values: (look) => look.evicted },
   { chart: new Chart("Answers and refusals, each minute", ["answers", "errors"], count, { least: 4 }), values: (look) => [look.answers, look.errors] },
 ];
 
@@ -50,7 +53,7 @@ const TILES = [
   ["First token", (look) => split(look.ttft50, time), (look) => (look.ttft95 === null ? "no requests now" : `95 % within ${time(look.ttft95)}`)],
   ["Between tokens", (look) => split(look.itl50, time), (look) => (look.itl95 === null ? "no streams now" : `95 % within ${time(look.itl95)}`)],
   ["Batch", (look) => [count(look.running), "running"], (look) => `${count(look.waiting)} waiting, ${count(look.batch)} tokens a step`],
-  ["KV cache", (look) => split(look.kv, percent), (look) => `${percent(look.hits)} of prompts cached`],
+  ["KV cache", (look) => split(look.kv, percent), (look) => `${percent(look.hits)} of prompts cached; ${count(look.marked)} blocks marked, ${count(look.restored)} restored a minute`],
   ["Errors", (look) => [count(look.errors), "a minute"], (look) => `${look.tenants ?? "–"} tenant${look.tenants === 1 ? "" : "s"} in 5 min`],
 ];
 
@@ -94,6 +97,11 @@ function compare(samples, at) {
     running: total(samples, "vllm:num_requests_running"), waiting: total(samples, "vllm:num_requests_waiting"),
     paused: total(samples, "throng_num_requests_paused"),
     kv: (total(samples, "vllm:kv_cache_usage_perc") / engines) * 100,
+    hitsMemory: per("throng_cache_hit_tokens_total", ({ source }) => source === "memory"),
+    hitsDisk: per("throng_cache_hit_tokens_total", ({ source }) => source === "disk"),
+    cached: total(samples, "throng_kv_blocks_cached"), marked: total(samples, "throng_kv_blocks_marked"),
+    restored: 60 * per("throng_kv_blocks_restored_total"),
+    evicted: [["unmarked"], ["expired"], ["marked", "over_share"]].map((reasons) => 60 * per("throng_kv_blocks_evicted_total", ({ reason }) => reasons.includes(reason))),
     hits: queries > 0 ? (hits / queries) * 100 : 0,
     batch: steps > 0 ? per("vllm:iteration_tokens_total_sum") / steps : 0,
     answers: 60 * per("vllm:request_success_total", (labels) => ["stop", "length"].includes(labels.finished_reason)),
@@ -117,12 +125,13 @@ async function look() {
   }
   if (!answer.ok) return setState("lost", `the server answered ${answer.status}`);
   const [now, list] = [Date.now(), await latest()];
+  await workers();
   const seen = compare(parseMetrics(await answer.text()), now);
   seen.tenants = list?.active_tenants;
   looks.push(seen);
   while (looks[0].at < now - SPAN_MS) looks.shift();
   show(now);
-  const models = [...new Set((seen.samples.get("throng_model_info") ?? []).map(({ labels }) => labels.model_name))];
+  const models = [...new Set((seen.samples.get("throng_model_info") ?? []).map(({ labels }) => labels.model_name)), ...(await absent())];
   setState("live", models.length ? models.join(", ") : "loading the model");
 }
 
@@ -143,6 +152,29 @@ function show(now) {
   }
 }
 
+// ---- workers
+
+/** The workers and engines of a gateway with their roles; a server of its own has none. */
+async function workers() {
+  const answer = await ask("fleet", "application/json");
+  const list = answer.ok ? (await answer.json()).workers : [];
+  $("workers").replaceChildren(...list.map(worker));
+  $("workers-part").hidden = list.length === 0;
+}
+
+function worker({ name, role, state, reason, models, running, waiting, used_blocks: used, total_blocks: all }) {
+  const node = document.createElement("tr");
+  const blocks = all > 0 ? percent((used / all) * 100) : "–";
+  [name, role, state, models.join(", ") || "–", count(running), count(waiting), blocks].forEach((content, i) => {
+    const cell = document.createElement("td");
+    if (i >= 4) cell.className = "number";
+    if (i === 2 && reason) [cell.className, cell.title] = ["failed", reason];
+    cell.append(content);
+    node.append(cell);
+  });
+  return node;
+}
+
 // ---- requests
 
 async function latest() {
@@ -152,6 +184,15 @@ async function latest() {
   $("requests").replaceChildren(...list.data.slice(0, 12).map(row));
   $("requests-part").hidden = list.data.length === 0;
   return list;
+}
+
+/** Models that are not in memory, with their states; an operator's key may not list models. */
+async function absent() {
+  if (key) return [];
+  const answer = await ask("v1/models", "application/json");
+  if (!answer.ok) return [];
+  const list = (await answer.json()).data ?? [];
+  return list.filter(({ state }) => state && state !== "loaded").map(({ id, state }) => `${id} (${state})`);
 }
 
 function row(request) {

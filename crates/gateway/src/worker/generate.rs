@@ -16,8 +16,8 @@ use throng_wire::{Generate, VERSION_HEADER, Versions};
 
 use super::WorkerState;
 use crate::rejection::{Rejection, memory_full};
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_http::retry_after::retry_after_s;
 
 /// Maximum bytes of a request that is parsed in place; longer ones are parsed on a blocking thread.
 const MAX_READ_IN_PLACE: usize = 64 << 10;
@@ -29,22 +29,8 @@ pub(super) async fn generate(
     version: Version,
     headers: HeaderMap,
 ) -> Result<Body, Rejection> {
-    if version < Version::HTTP_2 {
-        return Err(ApiError::unsupported_http_version().into());
-    }
-    check_protocol(&headers)?;
-    let mut memory = worker.memory.reservation(Part::Bodies);
-    let has_room = move |n_bytes| match n_bytes {
-        0 => {
-            memory.give_back(usize::MAX);
-            true
-        }
-        n_bytes => memory.cover(n_bytes).is_ok(),
-    };
-    let mut lines = BodyLines::new(exchange.stream_body(), Some(Box::new(has_room)));
     let timeout = Duration::from_secs(worker.body_timeout_s);
-    let line = tokio::time::timeout(timeout, lines.next()).await.map_err(|_| ApiError::request_timeout())?;
-    let line = line.map_err(refused_line)?.ok_or_else(ApiError::incomplete_body)?;
+    let (line, mut lines) = first_line(&worker, &exchange, version, &headers).await?;
     let mut memory = worker.memory.reservation(Part::Prompts);
     memory.set(line.len()).map_err(memory_full)?;
     let read = if line.len() > MAX_READ_IN_PLACE {
@@ -59,6 +45,32 @@ pub(super) async fn generate(
         Ok(generation) => Body::from_stream(generation),
         Err(line) => Body::from(line),
     })
+}
+
+/// Checks the head of a request, and reads the first line of its body.
+pub(super) async fn first_line(
+    worker: &WorkerState,
+    exchange: &Exchange,
+    version: Version,
+    headers: &HeaderMap,
+) -> Result<(Vec<u8>, BodyLines), Rejection> {
+    if version < Version::HTTP_2 {
+        return Err(ApiError::unsupported_http_version().into());
+    }
+    check_protocol(headers)?;
+    let mut memory = worker.memory.reservation(Part::Bodies);
+    let has_room = move |n_bytes| match n_bytes {
+        0 => {
+            memory.give_back(usize::MAX);
+            true
+        }
+        n_bytes => memory.cover(n_bytes).is_ok(),
+    };
+    let mut lines = BodyLines::new(exchange.stream_body(), Some(Box::new(has_room)));
+    let timeout = Duration::from_secs(worker.body_timeout_s);
+    let line = tokio::time::timeout(timeout, lines.next()).await.map_err(|_| ApiError::request_timeout())?;
+    let line = line.map_err(refused_line)?.ok_or_else(ApiError::incomplete_body)?;
+    Ok((line, lines))
 }
 
 /// Reads the pixel values that follow the line.

@@ -1,6 +1,7 @@
 //! The internal listener by which gateways reach an engine of this process. It has the public listener's
 //! bounds (sizes, times, floods), but no routes for clients. Does not know requests.
 
+mod blocks;
 mod generate;
 mod routes;
 
@@ -12,10 +13,10 @@ use throng_http::memory::MemoryBudget;
 use throng_http::{ClientCertificates, Listener, Phase, Shutdown, Tls};
 use tokio::sync::watch;
 
-use crate::auth::ApiKeys;
 use crate::config::GatewayConfig;
 use crate::gateway::{GatewayError, check_keys};
 use crate::server::{self, Served, Service};
+use throng_auth::ApiKeys;
 use throng_metering::metrics::HttpMetrics;
 
 /// Maximum number of concurrent streams of one gateway. Far more than the memory for requests allows, since

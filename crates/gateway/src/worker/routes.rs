@@ -1,5 +1,5 @@
 //! Routes of a worker except generation: description, state, and the artifacts of its model. All but the
-//! health check ask for a token if one is set. Does not know requests.
+//! health check require a token if one is set. Does not know requests.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{Method, StatusCode};
 use throng_api::ApiError;
-use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, STATUS, WATCH};
+use throng_wire::{ARTIFACTS, BLOCKS, DESCRIBE, Description, GENERATE, STATUS, WATCH};
 
 use super::WorkerState;
+use super::blocks::blocks;
 use super::generate::generate;
 use crate::rejection::reject;
-use crate::retry_after::retry_after_s;
+use throng_http::retry_after::retry_after_s;
 
 const HEALTH: &str = "/health";
 
@@ -32,6 +33,7 @@ pub(super) fn router(state: Arc<WorkerState>) -> axum::Router {
         .route(WATCH, get(follow))
         .route(&format!("{ARTIFACTS}{{digest}}"), get(artifact))
         .route(GENERATE, post(generate))
+        .route(BLOCKS, post(blocks))
         .method_not_allowed_fallback(async || reject(ApiError::method_not_allowed("GET, POST")))
         .route_layer(middleware::from_fn_with_state(state.clone(), authorize))
         .fallback(unknown_url)

@@ -10,23 +10,23 @@ use crate::buffers::{Buffer, KvCache, KvLayer};
 use crate::kernel::Kernel;
 use crate::recorder::linear_groups;
 
-/// Most queries of a workgroup.
+/// Maximum number of queries of a workgroup.
 const MOST_QUERIES: usize = 8;
 
-/// How queries are divided into workgroups.
+/// Division of queries into workgroups.
 pub(super) struct Tiling {
-    /// Queries of a workgroup.
+    /// Number of queries of a workgroup.
     pub(super) n_queries: usize,
-    /// Heads of a KV head in a tile.
+    /// Number of heads of a KV head in a tile.
     pub(super) tile_heads: usize,
-    /// Tiles of heads of a KV head.
+    /// Number of tiles of heads of a KV head.
     pub(super) n_head_tiles: usize,
-    /// Tokens of a tile.
+    /// Number of tokens of a tile.
     pub(super) tile_rows: usize,
 }
 
 impl Tiling {
-    /// Tiles of queries in groups of so many heads, as large as fit in shared memory.
+    /// Tiles of queries in groups of this number of heads, as large as fit in shared memory.
     pub(super) fn new(group: usize, most_rows: usize, query_bytes: usize, shared_bytes: usize) -> Self {
         let wanted = (group * most_rows).next_power_of_two().min(MOST_QUERIES);
         let mut n_queries = wanted;
@@ -51,7 +51,7 @@ fn n_splits(batch: &Batch, n_groups: usize) -> usize {
     if n_groups >= MANY_GROUPS { 1 } else { longest.div_ceil(SPLIT).min(65535) }
 }
 
-/// Most new tokens of a sequence.
+/// Maximum number of new tokens of a sequence.
 pub(super) fn most_rows(batch: &Batch) -> usize {
     batch.input.spans.iter().map(|span| span.n_rows).max().unwrap_or(1)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use throng_model::backend::{BackendError, Expert, Linear, Router};
 use throng_model::config::RoutingScore;
+use throng_model::cpu_backend::CpuBackend;
 use throng_model::shapes::Activation;
 
 use super::grown;
@@ -15,16 +16,33 @@ use crate::kernel::{Kernel, WeightLayout};
 use crate::recorder::linear_groups;
 use crate::weights::{Matrix, Piece};
 
-/// Most experts of a layer.
+/// Maximum number of experts of a layer.
 const MOST_EXPERTS: usize = 1024;
-/// Most experts of a row, and most groups of experts.
+/// Maximum number of experts of a row, and of groups of experts.
 const MOST_USED: usize = 64;
 /// Bytes of a buffer between the products of experts, beyond which rows are processed in parts.
 const SCRATCH_BYTES: usize = 64 << 20;
 
 /// The experts of a layer.
+pub enum Experts {
+    /// Their matrices are on the device.
+    Device(DeviceExperts),
+    /// Their matrices are on the processor, which computes them.
+    Host(Vec<Expert<CpuBackend>>),
+}
+
+impl std::fmt::Debug for Experts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Device(experts) => experts.fmt(f),
+            Self::Host(experts) => write!(f, "{} experts on the processor", experts.len()),
+        }
+    }
+}
+
+/// The experts of a layer on the device.
 #[derive(Debug)]
-pub struct Experts {
+pub struct DeviceExperts {
     n_experts: usize,
     gate_up: Stacked,
     down: Stacked,
@@ -57,7 +75,7 @@ pub(crate) struct ExpertScratch {
     results: Option<Storage>,
 }
 
-impl Experts {
+impl DeviceExperts {
     pub(crate) fn new(device: &Arc<Device>, experts: Vec<Expert<GpuBackend>>) -> Result<Self, BackendError> {
         let n_experts = experts.len();
         if n_experts > MOST_EXPERTS {
@@ -195,7 +213,7 @@ impl GpuBackend {
         &mut self,
         x: &Buffer,
         router: Router<'_, Self>,
-        experts: &Experts,
+        experts: &DeviceExperts,
         activation: Activation,
         out: &Buffer,
     ) {
@@ -216,7 +234,7 @@ impl GpuBackend {
         pairs: &Pairs,
         x: &Buffer,
         router: Router<'_, Self>,
-        experts: &Experts,
+        experts: &DeviceExperts,
         activation: Activation,
         scratch: &mut ExpertScratch,
         out: &Buffer,
@@ -318,7 +336,7 @@ impl GpuBackend {
 /// A product of rows with the matrices of their experts.
 struct Routed {
     product: Product,
-    /// Pairs of a row of the input.
+    /// Number of pairs of a row of the input.
     pairs_per_row: usize,
     /// Whether rows are multiplied with the weights of their experts first.
     scales_inputs: bool,

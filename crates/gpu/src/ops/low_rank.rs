@@ -58,7 +58,7 @@ pub(crate) struct RowLists {
     shrunk: Option<Storage>,
 }
 
-/// Most lists that are kept.
+/// Maximum number of lists that are kept.
 const MOST_LISTS: usize = 256;
 
 impl GpuBackend {

@@ -3,11 +3,13 @@
 
 mod attention;
 pub(crate) mod experts;
+pub(crate) mod host_experts;
 pub(crate) mod low_rank;
 mod products;
 pub(crate) mod recurrent;
 mod relative;
 mod rows;
+pub(crate) mod sampling;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ pub(crate) struct Scratch {
     row_lists: low_rank::RowLists,
     /// The buckets of distances that were used last.
     buckets: Option<(Vec<u16>, Arc<Storage>)>,
-    /// Scores of positions.
+    /// Scores of the chosen positions.
     scores: Option<Storage>,
 }
 
@@ -216,7 +218,10 @@ impl DeviceOps for GpuBackend {
         activation: Activation,
         out: &mut Buffer,
     ) {
-        self.run_experts(x, router, experts, activation, out);
+        match experts {
+            Experts::Device(experts) => self.run_experts(x, router, experts, activation, out),
+            Experts::Host(experts) => self.run_host_experts(x, router, experts, activation, out),
+        }
     }
 
     fn gather_logit_rows(&mut self, x: &Buffer, batch: &Batch, wanted: Range<usize>, out: &mut Buffer) {

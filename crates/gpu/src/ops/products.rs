@@ -20,10 +20,10 @@ pub(super) struct Product {
     pub(super) adds: bool,
 }
 
-/// Most rows of a product for which each thread reads its own weights.
+/// Maximum number of rows of a product for which each thread reads its own weights.
 const FEW: usize = 8;
 
-/// Workgroups along the axis of output columns, and as many layers of them as are needed.
+/// Number of workgroups along the axis of output columns, and number of layers of them.
 pub(super) fn column_groups(n: usize, along_y: usize) -> [u32; 3] {
     let [x, z, _] = linear_groups(n);
     [x, along_y as u32, z]

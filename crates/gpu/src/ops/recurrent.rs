@@ -1,9 +1,13 @@
 //! Layers with a recurrent state. Each sequence's tokens are processed in order by the same threads.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use throng_core::scheduling::batch::SlotCopy;
-use throng_model::backend::{BackendError, BlockCopy, Conv, DeltaNet, LayerStates, RecurrentOps, StateSpace};
+use throng_model::backend::{
+    BackendError, BlockCopy, Conv, DeltaNet, DeviceBlockLayout, LayerStates, RecurrentOps, StateSpace,
+    state_ranges,
+};
 use throng_model::state_cache::StateLayout;
 
 use crate::GpuBackend;
@@ -12,6 +16,9 @@ use crate::buffers::{Buffer, Vector, rounds};
 use crate::device::Storage;
 use crate::kernel::Kernel;
 use crate::recorder::linear_groups;
+
+/// Layout of exported states: window and matrices of each layer.
+const STATE_LAYOUT: &str = "gpu-states-1";
 
 /// The states of all layers.
 #[derive(Debug)]
@@ -26,6 +33,13 @@ struct StateLayer {
     /// Elements of a slot, and of its window.
     slot: usize,
     window: usize,
+}
+
+impl StateLayer {
+    /// Bytes of a slot.
+    fn slot_bytes(&self) -> usize {
+        self.slot * size_of::<f32>()
+    }
 }
 
 /// The convolution before a recurrence, or a short convolution.
@@ -90,6 +104,49 @@ impl RecurrentOps for GpuBackend {
                 self.recorder.run(Kernel::CopyBlocks, &buffers, &params, linear_groups(n.div_ceil(64)));
             }
         }
+    }
+
+    fn state_layout(&self, states: &States) -> Option<DeviceBlockLayout> {
+        let n_bytes = states.layers.iter().flatten().map(StateLayer::slot_bytes).sum();
+        Some(DeviceBlockLayout { name: STATE_LAYOUT, n_bytes })
+    }
+
+    fn export_state(
+        &mut self,
+        states: &States,
+        slot: u32,
+        range: Range<usize>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), BackendError> {
+        let layers: Vec<_> = states.layers.iter().flatten().collect();
+        let start = bytes.len();
+        bytes.resize(start + range.len(), 0);
+        let of_layer = |(i, range): (usize, Range<usize>)| {
+            let at = slot as usize * layers[i].slot_bytes();
+            (&layers[i].storage, at + range.start..at + range.end)
+        };
+        let ranges = state_ranges(layers.iter().map(|layer| layer.slot_bytes()), range);
+        let ranges: Vec<_> = ranges.into_iter().map(of_layer).collect();
+        self.read(&ranges, &mut bytes[start..])
+    }
+
+    fn import_state(
+        &mut self,
+        states: &mut States,
+        slot: u32,
+        start: usize,
+        mut bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        self.recorder.submit();
+        let layers: Vec<_> = states.layers.iter().flatten().collect();
+        let sizes = layers.iter().map(|layer| layer.slot_bytes());
+        for (i, range) in state_ranges(sizes, start..start + bytes.len()) {
+            let (these, others) = bytes.split_at(range.len());
+            let at = slot as usize * layers[i].slot_bytes() + range.start;
+            self.device.queue.write_buffer(&layers[i].storage.buffer, at as u64, these);
+            bytes = others;
+        }
+        self.device.check()
     }
 
     fn short_conv(
@@ -203,8 +260,8 @@ fn layer<'a>(states: &'a LayerStates<'_, GpuBackend>) -> &'a StateLayer {
     states.all.layers[states.layer_idx].as_ref().expect("a layer with a state")
 }
 
-/// The spans of each sequence, one after the other: where the chain of each begins, then the spans, each with
-/// its first row, its rows, the slot that it reads plus 1, and the slot that it writes.
+/// The spans of each sequence, one after the other: the offset of each sequence's chain, then the spans, each
+/// with its first row, its rows, the slot that it reads plus 1, and the slot that it writes.
 fn chains(batch: &Batch) -> (Arc<Storage>, usize) {
     batch.derive(DerivedKey::Chains, || {
         let spans = &batch.input.states;

@@ -60,8 +60,8 @@ impl GpuBackend {
         self.recorder.run(Kernel::Glu, &[gate_up, out], &params, linear_groups(n.div_ceil(64)));
     }
 
-    /// An operation on elements of the first rows of `x`, in place, with those of another buffer, of which
-    /// stride and first column are given.
+    /// An operation on elements of the first rows of `x`, in place, with those of another buffer at the given
+    /// stride and first column.
     pub(super) fn run_elements(
         &mut self,
         op: ElementOp,

@@ -5,7 +5,8 @@ mod pack;
 use std::sync::Arc;
 
 use throng_checkpoint::TensorView;
-use throng_model::backend::BackendError;
+use throng_model::backend::{BackendError, DeviceMemory};
+use throng_model::cpu_backend::CpuBackend;
 
 use crate::device::{Device, Storage};
 use crate::kernel::WeightLayout;
@@ -18,7 +19,12 @@ pub struct Matrix {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) n_rows: usize,
     pub(crate) cols: usize,
+    /// The matrix on the processor in place of all pieces, if it is that of an expert there.
+    pub(crate) host: Option<HostMatrix>,
 }
+
+/// A matrix of the processor's backend.
+pub(crate) type HostMatrix = <CpuBackend as DeviceMemory>::Matrix;
 
 /// Adjacent rows of a matrix in one layout and one buffer.
 #[derive(Debug)]
@@ -43,11 +49,16 @@ impl Matrix {
     /// When memory does not suffice.
     pub(crate) fn new(device: &Arc<Device>, parts: &[TensorView<'_>]) -> Result<Self, BackendError> {
         let cols = parts.first().and_then(|part| part.shape.last().copied()).unwrap_or(1);
-        let mut matrix = Self { pieces: Vec::new(), n_rows: 0, cols };
+        let mut matrix = Self { pieces: Vec::new(), n_rows: 0, cols, host: None };
         for part in joined(parts) {
             matrix.add(device, &part)?;
         }
         Ok(matrix)
+    }
+
+    /// A matrix on the processor.
+    pub(crate) fn on_host(host: HostMatrix) -> Self {
+        Self { pieces: Vec::new(), n_rows: 0, cols: 0, host: Some(host) }
     }
 
     /// Adds the rows of adjacent parts in one format, in pieces that a kernel reaches.

@@ -49,7 +49,7 @@ impl Rows<'_> {
         self.format.bytes_of(self.cols).expect("rows are whole blocks")
     }
 
-    /// Calls `each` with the bytes of every row. Rows whose data are left out are zeros.
+    /// Calls `each` with the bytes of every row. Omitted rows are zeros.
     fn each(&self, mut each: impl FnMut(&[u8])) {
         let row_bytes = self.row_bytes();
         let zeros = vec![0; row_bytes];
@@ -65,7 +65,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Floats of `n_bytes` each, with zeros behind the end of each row.
+    /// Floats of `n_bytes` each, with zeros after the end of each row.
     fn floats(&self, layout: WeightLayout, n_bytes: usize) -> Packed {
         let row_words = padded(self.cols) * n_bytes / 4;
         let mut words = Vec::with_capacity(row_words * self.rows.len());
@@ -100,7 +100,7 @@ impl Rows<'_> {
         Packed { layout, words, scales_at }
     }
 
-    /// Numbers in the narrowest floats that hold all of them.
+    /// Numbers in the narrowest floats that represent all of them exactly.
     fn widened(&self) -> Packed {
         let mut numbers = Vec::with_capacity(self.rows.len() * padded(self.cols));
         self.each(|row| {

@@ -22,7 +22,7 @@ fn model() -> LoadedModel {
 }
 
 /// The greedy tokens after a prompt.
-fn tokens(executor: &mut dyn Executor) -> Vec<u32> {
+pub fn tokens(executor: &mut dyn Executor) -> Vec<u32> {
     let sampling = SamplingParams { temperature: 0.0, ignore_eos: true, ..Default::default() };
     let mut sequence = OneSequence::new(&[1, 2, 3, 4, 5], Arc::new(sampling));
     sequence.prefill(executor, 3, |_| {});

@@ -5,4 +5,7 @@ mod failures;
 mod golden;
 mod harness;
 mod invisible;
+mod limits;
 mod mutants;
+mod sampling;
+mod split;

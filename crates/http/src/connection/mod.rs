@@ -49,7 +49,7 @@ pub struct ConnectionState {
     refusal: OnceLock<(usize, Refusal)>,
     end: Notify,
     n_frames_given: AtomicUsize,
-    /// Whether a request for an upgrade was let through.
+    /// Whether a request for an upgrade was passed on.
     awaits_upgrade: AtomicBool,
     is_upgraded: AtomicBool,
     /// Continuation of the connection after the response that upgrades it.
@@ -114,7 +114,7 @@ impl ConnectionState {
         self.linger.load(Ordering::Acquire)
     }
 
-    /// Makes the socket read, for a moment, what the client still sends before it closes: a reset could
+    /// Makes the socket read, for a moment, the client's remaining input before it closes: a reset could
     /// otherwise discard the response.
     pub fn set_linger(&self) {
         self.linger.store(true, Ordering::Release);
@@ -161,17 +161,17 @@ impl ConnectionState {
         self.n_frames_given.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that a request asks to go on with another protocol: until that is decided, nothing more is read.
+    /// Notes that a request asks for another protocol: until that is decided, nothing more is read.
     pub(crate) fn await_upgrade(&self) {
         self.awaits_upgrade.store(true, Ordering::Release);
     }
 
-    /// Whether a request asks to go on with another protocol and was not granted it.
+    /// Whether a request asked for another protocol and was refused it.
     pub(crate) fn is_upgrade_refused(&self) -> bool {
         self.awaits_upgrade.load(Ordering::Acquire) && !self.is_upgraded()
     }
 
-    /// Whether the connection goes on with another protocol than HTTP.
+    /// Whether the connection uses another protocol than HTTP now.
     pub(crate) fn is_upgraded(&self) -> bool {
         self.is_upgraded.load(Ordering::Acquire)
     }
@@ -195,7 +195,7 @@ impl ConnectionState {
     }
 }
 
-/// One running request; dropping it means that its response has been sent or given up.
+/// A running request; dropping it means that its response has been sent or abandoned.
 #[derive(Debug)]
 pub struct InFlight {
     /// State of the connection.

@@ -14,8 +14,8 @@ use super::socket::Socket;
 
 /// Start of every response to an HTTP/1 request; each of its bytes can serve as one probe.
 const RESPONSE_START: &[u8] = b"HTTP/1.";
-/// Delay of the second probe after the first; each further delay is four times as long. The computation for
-/// a client that has gone is therefore a small multiple of the time it had waited.
+/// Delay of the second probe after the first; each further delay is four times as long. The computation for a
+/// disconnected client is therefore a small multiple of the time it had waited.
 const FIRST_DISTANCE: Duration = Duration::from_millis(250);
 const DISTANCE_GROWTH: u32 = 4;
 /// Maximum silence of a stream whose client has closed its sending side: only writing shows whether the
@@ -96,8 +96,8 @@ impl Presence {
     }
 }
 
-/// Completes when the client can certainly not read a response. Must run in the connection's task, so that
-/// no response starts while a probe is sent. Over TLS, an end of input counts as gone: a probe would
+/// Completes when the client can certainly not read a response. Must run in the connection's task, so that no
+/// response starts while a probe is sent. Over TLS, an end of input counts as a disconnection: a probe would
 /// corrupt the records, and HTTPS clients do not close only their sending side.
 pub(crate) async fn client_gone(socket: &Socket, presence: &Presence, is_encrypted: bool) {
     tokio::select! {

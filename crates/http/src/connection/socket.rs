@@ -1,4 +1,4 @@
-//! An accepted socket of either kind, for all tasks that share it. Does not know what is sent.
+//! An accepted socket of either kind, for all tasks that share it. Does not know the data sent.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;

@@ -197,7 +197,7 @@ where
 }
 
 /// Runs the connection until it ends, its client has `gone`, or it has closed as requested. Returns whether
-/// the client has gone.
+/// the client has disconnected.
 async fn drive<C: Drain>(
     mut connection: Pin<&mut C>,
     mut gone: Pin<&mut (dyn Future<Output = ()> + Send)>,

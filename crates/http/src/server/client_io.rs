@@ -21,8 +21,8 @@ const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(100);
 /// Time after an end of input in which a request's body may be complete without its handler having read it
 /// all. Such an end is not inside of the body.
 const END_IN_BODY_GRACE: Duration = Duration::from_millis(100);
-/// Bytes, or all there are, that the client must read within a write deadline: a client that reads a single
-/// byte now and then blocks its response like one that reads nothing.
+/// Bytes (or all pending ones, if fewer) that the client must read within a write deadline: a client that
+/// reads a single byte now and then blocks its response like one that reads nothing.
 const MIN_WRITE_PROGRESS: usize = 16 << 10;
 /// Maximum time, and bytes, for reading a refused client's input before closing.
 const LINGER: Duration = Duration::from_secs(2);
@@ -157,7 +157,7 @@ impl ClientIo {
     }
 
     /// Whether to hold back an end of input, because the client may be waiting for its response. Probing
-    /// finds out whether the client has gone.
+    /// detects whether the client has disconnected.
     fn holds_end(&mut self) -> bool {
         if self.state.n_in_flight() == 0 || self.is_h2() || self.stream.is_encrypted() {
             return false;

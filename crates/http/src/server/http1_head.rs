@@ -16,9 +16,10 @@ pub const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
 pub const MAX_HEADER_BYTES: usize = 64 << 10;
 
 const MAX_METHOD_BYTES: usize = 32;
-/// Bytes reserved for a request line besides its target: method, spaces, version.
+/// Bytes reserved for the rest of a request line beside its target: method, spaces, version.
 const REQUEST_LINE_ROOM: usize = MAX_METHOD_BYTES + 16;
-/// Bytes reserved for an incomplete field line besides its name and value: the colon and white space.
+/// Bytes reserved for the rest of an incomplete field line beside its name and value: the colon and white
+/// space.
 const FIELD_LINE_ROOM: usize = 256;
 /// Maximum bytes of a raw head: those counted by [`MAX_HEADER_BYTES`] and the separators.
 const MAX_HEAD_BYTES: usize =
@@ -27,7 +28,7 @@ const MAX_HEAD_BYTES: usize =
 /// Framing of a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// This many bytes; 0 for no body.
+    /// A body of this number of bytes; 0 for no body.
     Length(u64),
     /// Chunked transfer coding.
     Chunked,
@@ -40,7 +41,7 @@ pub(super) struct HeadEnd {
     pub n_bytes: usize,
     /// Framing of the body.
     pub body: BodyFraming,
-    /// Whether it asks to go on as a WebSocket connection.
+    /// Whether the request asks for an upgrade to WebSocket.
     pub asks_for_websocket: bool,
 }
 

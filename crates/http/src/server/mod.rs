@@ -49,9 +49,9 @@ const LATE_GRACE: Duration = Duration::from_millis(250);
 
 /// An application behind the server, which answers its requests.
 pub trait Respond: Send + Sync + 'static {
-    /// Body of its responses.
+    /// Type of the response bodies.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
-    /// Guard that is dropped when a response has been sent or given up.
+    /// Guard that is dropped when a response has been sent or abandoned.
     type Guard: Send + Unpin + 'static;
 
     /// Answers one request of a connection. The response holds `in_flight` until it has been sent.

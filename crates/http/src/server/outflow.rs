@@ -37,7 +37,7 @@ struct Held {
     since: Instant,
 }
 
-/// A frame of a response; dropped when it has been written or given up.
+/// A frame of a response; dropped when it has been written or abandoned.
 #[derive(Debug)]
 pub struct HeldFrame {
     bytes: Bytes,

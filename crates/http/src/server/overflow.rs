@@ -56,7 +56,7 @@ impl Refuser {
     }
 }
 
-/// Sends a client `response`, whatever it requests, and reads its input for a moment.
+/// Sends a client `response` without regard to its request, and reads its input for a moment.
 pub(super) async fn refuse(stream: &Socket, response: &[u8]) {
     let _ = tokio::time::timeout(TAKE_IN, send_last(stream, response)).await;
 }

@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 use super::limits::Timeouts;
 use crate::connection::Socket;
 
-/// Maximum unsent bytes in the kernel: so few that a stalled reader is noticed soon.
+/// Maximum unsent bytes in the kernel: small enough that a stalled reader is noticed soon.
 const UNSENT_BYTES: u32 = 16 << 10;
 /// Bytes of the send buffer (which the kernel doubles), for unsent and unacknowledged bytes. Unacknowledged
 /// bytes need room, or sending would wait for every acknowledgement.

@@ -36,7 +36,7 @@ pub struct TlsConfig {
     pub certificate: PathBuf,
     /// Unencrypted private key of the certificate.
     pub key: PathBuf,
-    /// Certificate authorities for clients' certificates; without it no client is asked for one.
+    /// Certificate authorities for clients' certificates; without it no client must present one.
     #[serde(default)]
     pub client_ca: Option<PathBuf>,
     /// Whether clients must have a certificate.
@@ -61,19 +61,19 @@ pub enum TlsError {
     /// A file cannot be read, or contains no certificate or key.
     #[error("{}: {reason}", file.display())]
     File {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Reason.
+        /// Reason why it cannot be used.
         reason: String,
     },
-    /// The certificate and the key do not belong together, or have an unsupported format.
+    /// The certificate and the key do not match, or have an unsupported format.
     #[error("the certificate {} with the key {}: {reason}", certificate.display(), key.display())]
     Unfit {
         /// File of the certificate.
         certificate: PathBuf,
         /// File of the key.
         key: PathBuf,
-        /// Reason.
+        /// Reason why it cannot be used.
         reason: String,
     },
 }
@@ -141,7 +141,7 @@ impl Tls {
         TlsAcceptor::from(config)
     }
 
-    /// Performs the handshake; `None` if it fails. A client that does not speak TLS is sent `not_https`.
+    /// Performs the handshake; `None` if it fails. A client without TLS is sent `not_https`.
     pub(super) async fn accept(
         &self,
         socket: ClientSocket,

@@ -1,5 +1,5 @@
-//! The bytes of an upgraded connection, of which those that were read and belong to no complete message yet
-//! count as memory of requests. Does not know frames.
+//! The bytes of an upgraded connection. Bytes that were read and belong to no complete message yet count as
+//! memory of requests. Does not know frames.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::memory::Reservation;
 
-/// An upgraded connection that counts what is read.
+/// An upgraded connection that counts the bytes read.
 #[derive(Debug)]
 pub(super) struct CountedIo {
     io: TokioIo<Upgraded>,
@@ -26,7 +26,7 @@ impl CountedIo {
         Self { io: TokioIo::new(io), memory, n_read: 0 }
     }
 
-    /// Begins to count anew: a message is complete, and its bytes count elsewhere.
+    /// Starts counting again from 0: a complete message is counted elsewhere.
     pub fn begin_message(&mut self) {
         self.n_read = 0;
         self.memory.give_back(usize::MAX);

@@ -20,7 +20,7 @@ pub enum HandshakeError {
     /// No request for a WebSocket connection.
     #[error("it asks for no WebSocket connection")]
     Absent,
-    /// Another version of the protocol than 13.
+    /// The client asks for another version of the protocol than 13.
     #[error("its version of the protocol is not 13")]
     Version,
     /// Breach of a rule of the handshake.

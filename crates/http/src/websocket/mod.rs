@@ -1,5 +1,5 @@
 //! WebSocket connections (RFC 6455) over HTTP/1.1: the handshake, messages of bounded size that count as
-//! memory of requests, pings, and the close. Does not know what the messages say.
+//! memory of requests, pings, and the close. Does not know the content of messages.
 
 mod counted_io;
 mod handshake;

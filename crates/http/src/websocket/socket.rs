@@ -20,7 +20,7 @@ use crate::awake::AwakeSleep;
 use crate::connection::ConnectionState;
 use crate::memory::{MemoryBudget, Part, Reservation};
 
-/// Buffer of a connection for what it reads.
+/// Size of a connection's read buffer.
 const READ_BUFFER_BYTES: usize = 8 << 10;
 /// Bytes of an open connection beside its messages.
 const SOCKET_BYTES: usize = 2 * READ_BUFFER_BYTES;
@@ -32,8 +32,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Settings {
     /// Largest message of a client in bytes, in one frame or in several.
     pub max_message_bytes: usize,
-    /// A client that is silent for this long is sent a ping; one that leaves it unanswered for as long again
-    /// has gone.
+    /// A client that is silent for this long is sent a ping; one that does not answer it within the same time
+    /// counts as disconnected.
     pub ping_interval: Duration,
     /// Budget in which the connection and its messages count.
     pub memory: Arc<MemoryBudget>,
@@ -53,7 +53,7 @@ pub struct WebSocket {
 /// End of a WebSocket connection, or the reason why it must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The client has closed it, or has gone.
+    /// The client has closed it, or has disconnected.
     Closed,
     /// The client has broken a rule, or the server lacks memory for it: the close code, and the reason that
     /// the client gets.
@@ -128,7 +128,7 @@ impl WebSocket {
     /// Sends a message, which must be UTF-8.
     ///
     /// # Errors
-    /// [`Ended::Closed`] where the client has gone, or takes nothing for the socket's write timeout.
+    /// [`Ended::Closed`] if the client has disconnected, or reads nothing for the socket's write timeout.
     pub async fn send(&mut self, text: Bytes) -> Result<(), Ended> {
         let text = Utf8Bytes::try_from(text).map_err(|_| Ended::Failed(CloseCode::Error, "not UTF-8"))?;
         self.write(Message::Text(text)).await
@@ -138,7 +138,7 @@ impl WebSocket {
         self.stream.send(message).await.map_err(|_| Ended::Closed)
     }
 
-    /// Closes the connection with a code and a clause for people. Waits a little for the client's half of it.
+    /// Closes the connection with a code and a readable reason. Waits a little for the client's close frame.
     pub async fn close(mut self, code: CloseCode, reason: &'static str) {
         // What the client still sends must not turn the close into a reset.
         self.connection.set_linger();

@@ -120,7 +120,7 @@ pub fn locate(url: &str, settings: &HubSettings) -> Result<PathBuf, ObjectsError
 /// Fails: this build has no support for URLs.
 ///
 /// # Errors
-/// Always.
+/// Always: this build has no object stores.
 #[cfg(not(feature = "object-store"))]
 pub fn locate(url: &str, _settings: &HubSettings) -> Result<PathBuf, ObjectsError> {
     let ModelUrl { url, .. } = ModelUrl::parse(url)?;

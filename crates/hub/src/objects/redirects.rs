@@ -1,6 +1,6 @@
-//! The HTTP client of object stores and web servers. Follows redirects only to the same origin or service:
-//! a store could otherwise redirect the server to an address of its own network, or leak a bucket's
-//! signatures and session tokens to another host. Does not know what is fetched.
+//! The HTTP client of object stores and web servers. Follows redirects only to the same origin or service: a
+//! store could otherwise redirect the server to an address of its own network, or leak a bucket's signatures
+//! and session tokens to another host. Does not know the fetched objects.
 
 use object_store::ClientOptions;
 use object_store::client::{ClientConfigKey, HttpClient, HttpConnector};

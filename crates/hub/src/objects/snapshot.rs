@@ -11,7 +11,7 @@ use super::download::{download, small};
 use super::store::{Place, Version};
 use super::sums::{self, SUMS_FILE};
 use super::{FOLDER, ModelUrl, ObjectsError, URL_FILE, causes};
-use crate::{HubError, HubSettings, INDEX_FILE, Wanted, choose};
+use crate::{HubError, HubSettings, INDEX_FILE, MODULES_FILE, Wanted, choose, module_files};
 
 /// Maximum bytes of a safetensors index or of a list of digests.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
@@ -105,6 +105,13 @@ impl Model<'_> {
             let probed = probed.map_err(|error| self.failed(INDEX_FILE, &causes(&error)))?;
             objects.extend(probed);
             files.extend(shards);
+        }
+        if files.iter().any(|file| file == MODULES_FILE) {
+            let named = module_files(&self.small(MODULES_FILE).await?);
+            let unknown = named.iter().filter(|file| !objects.contains_key(*file)).cloned().collect();
+            let probed = self.place.probed(unknown).await;
+            objects.extend(probed.map_err(|error| self.failed(MODULES_FILE, &causes(&error)))?);
+            files.extend(named.into_iter().filter(|file| objects.contains_key(file)));
         }
         if files.len() > MAX_FILES {
             return Err(self.failed("all files", &format!("there are more than {MAX_FILES}")));

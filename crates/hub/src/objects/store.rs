@@ -1,5 +1,5 @@
-//! The objects at a URL with their sizes and versions. Lists a bucket; a web server cannot be listed, so it
-//! is asked for each file that a model may have. Does not choose files.
+//! The objects at a URL with their sizes and versions. Lists a bucket; a web server cannot be listed, so each
+//! file that a model may have is requested. Does not choose files.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{COMPANIONS, INDEX_FILE, SINGLE_FILE, is_plain_path};
 
 /// Maximum number of objects below a URL.
 const MAX_OBJECTS: usize = 10_000;
-/// Parallel HEAD requests to a web server.
+/// Number of parallel HEAD requests to a web server.
 const PROBES_AT_A_TIME: usize = 4;
 
 /// A folder or file in an object store.

@@ -15,13 +15,13 @@ fn decoder(bytes: &[u8]) -> Option<BmpDecoder<ZCursor<&[u8]>>> {
     Some(decoder)
 }
 
-/// Width and height.
+/// Width and height of the image.
 pub(super) fn sides(bytes: &[u8]) -> Option<(u64, u64)> {
     let (width, height) = decoder(bytes)?.dimensions()?;
     Some((width as u64, height as u64))
 }
 
-/// The pixels.
+/// Decodes the pixels.
 pub(super) fn decode(bytes: &[u8], header: &ImageHeader) -> Option<Decoded> {
     let mut decoder = decoder(bytes)?;
     if decoder.dimensions()? != (header.width as usize, header.height as usize) {

@@ -1,4 +1,4 @@
-//! GIF: the first frame.
+//! GIF images: only the first frame is read.
 
 use std::num::NonZeroU64;
 

@@ -20,7 +20,7 @@ fn decoder(bytes: &[u8]) -> JpegDecoder<ZCursor<&[u8]>> {
     JpegDecoder::new_with_options(ZCursor::new(bytes), options)
 }
 
-/// Width and height.
+/// Width and height of the image.
 pub(super) fn sides(bytes: &[u8]) -> Option<(u64, u64)> {
     let mut decoder = decoder(bytes);
     decoder.decode_headers().ok()?;
@@ -28,7 +28,7 @@ pub(super) fn sides(bytes: &[u8]) -> Option<(u64, u64)> {
     Some((width as u64, height as u64))
 }
 
-/// The pixels, as stored.
+/// Decodes the pixels in their stored orientation.
 pub(super) fn decode(bytes: &[u8], header: &ImageHeader) -> Option<Decoded> {
     let mut decoder = decoder(bytes);
     let pixels = decoder.decode().ok()?;

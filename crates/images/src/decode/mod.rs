@@ -1,5 +1,5 @@
-//! Decoding of files within bounds: the type comes from the content, and the sizes that a header claims are
-//! checked before memory is taken for them.
+//! Decoding of files within bounds: the type is found from the content, and the sizes in a header are checked
+//! before memory is taken for them.
 
 mod bmp;
 mod flatten;
@@ -48,7 +48,7 @@ impl DecodeLimits {
     }
 }
 
-/// What a file says of its image before it is decoded.
+/// Data of an image in its file's header, before it is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageHeader {
     /// Format of the file.
@@ -65,7 +65,7 @@ impl ImageHeader {
         /// A progressive JPEG: coefficients of two bytes for three channels, their pixels, and the turned
         /// image; a PNG of 16 bits: eight bytes and the upright image.
         const PIXEL_BYTES: u64 = 12;
-        /// Tables and rows.
+        /// Memory for the decoder's tables and rows.
         const FIXED_BYTES: u64 = 1 << 20;
         u64::from(self.width) * u64::from(self.height) * PIXEL_BYTES + FIXED_BYTES
     }

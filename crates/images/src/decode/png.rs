@@ -20,14 +20,14 @@ fn decoder(bytes: &[u8]) -> Decoder<Cursor<&[u8]>> {
     decoder
 }
 
-/// Width and height.
+/// Width and height of the image.
 pub(super) fn sides(bytes: &[u8]) -> Option<(u64, u64)> {
     let mut decoder = decoder(bytes);
     let info = decoder.read_header_info().ok()?;
     Some((info.width.into(), info.height.into()))
 }
 
-/// The pixels, as stored.
+/// Decodes the pixels in their stored orientation.
 pub(super) fn decode(bytes: &[u8], header: &ImageHeader) -> Option<Decoded> {
     let mut reader = decoder(bytes).read_info().ok()?;
     let mut pixels = vec![0; reader.output_buffer_size()?];

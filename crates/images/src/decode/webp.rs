@@ -11,13 +11,13 @@ use super::{Decoded, ImageHeader};
 /// Memory for EXIF data.
 const EXIF_BYTES: usize = 1 << 20;
 
-/// Width and height.
+/// Width and height of the image.
 pub(super) fn sides(bytes: &[u8]) -> Option<(u64, u64)> {
     let (width, height) = WebPDecoder::new(Cursor::new(bytes)).ok()?.dimensions();
     Some((width.into(), height.into()))
 }
 
-/// The pixels, as stored.
+/// Decodes the pixels in their stored orientation.
 pub(super) fn decode(bytes: &[u8], header: &ImageHeader) -> Option<Decoded> {
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).ok()?;
     if decoder.dimensions() != (header.width, header.height) {

@@ -10,16 +10,16 @@ use crate::error::{ImageError, ProcessorError};
 use crate::resize::{Filter, resize};
 use crate::rgb_image::RgbImage;
 
-/// The longest side of an image may have so many times the pixels of the other.
+/// Maximum ratio of the longest to the shortest side of an image.
 const MAX_RATIO: f64 = 200.0;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DynamicPatches {
-    /// Pixels of a patch's side.
+    /// Side of a patch in pixels.
     patch: u32,
-    /// Patches of a merged square's side.
+    /// Side of a merged square in patches.
     merge: u32,
-    /// Equal frames of a still image in a patch.
+    /// Number of equal frames of a still image in a patch.
     n_times: u32,
     /// Bounds of the number of pixels; for GLM, of the pixels of all frames.
     min_pixels: f64,

@@ -1,4 +1,4 @@
-//! Images of any shape within a number of tokens, each of them the average of a square of patches: Gemma 4.
+//! Images of any shape within a number of tokens, each the average of a square of patches: Gemma 4.
 
 use super::settings::Settings;
 use super::values::Normalization;
@@ -13,7 +13,7 @@ const TOKENS: [u32; 5] = [70, 140, 280, 560, 1120];
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Gemma4 {
     patch: u32,
-    /// Patches of an averaged square's side.
+    /// Side of an averaged square in patches.
     pool: u32,
     max_tokens: u32,
     filter: Filter,

@@ -1,4 +1,4 @@
-//! Images in tiles whose grid has the nearest shape, and a small copy of the whole: InternVL 3.
+//! Images in tiles whose grid has the nearest shape, and a small copy of the whole image: InternVL 3.
 
 use super::settings::{IMAGENET, Settings};
 use super::values::Normalization;

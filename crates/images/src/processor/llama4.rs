@@ -10,7 +10,7 @@ use crate::rgb_image::RgbImage;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Llama4 {
-    /// Pixels of a tile's side.
+    /// Side of a tile in pixels.
     tile: u32,
     /// Possible rows and columns, in transformers' order.
     grids: Vec<[u32; 2]>,
@@ -112,8 +112,8 @@ impl Llama4 {
     }
 }
 
-/// Rows and columns of all grids of at most `max_tiles`: those of one ratio together, ratios in the order in
-/// which the largest number of tiles has them first.
+/// Rows and columns of all grids of at most `max_tiles` tiles, grouped by ratio. Ratios are in the order of
+/// their first grid among those of the largest number of tiles.
 fn grids(max_tiles: u32) -> Vec<[u32; 2]> {
     let all = (1..=max_tiles).rev().flat_map(|n_tiles| {
         (1..=n_tiles).filter(move |rows| n_tiles % rows == 0).map(move |rows| [rows, n_tiles / rows])

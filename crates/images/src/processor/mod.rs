@@ -1,5 +1,5 @@
-//! The processors of model families: one file a kind of configuration, from upright pixels to the values that
-//! the encoder takes and to the tokens that keep their place in the prompt.
+//! The processors of model families: one file a kind of configuration, from upright pixels to the encoder's
+//! input values and to the placeholder tokens in the prompt.
 
 mod dynamic_patches;
 mod fixed;
@@ -20,12 +20,12 @@ use crate::error::{ImageError, ProcessorError};
 use crate::rgb_image::RgbImage;
 use settings::Settings;
 
-/// What takes the place of an image in a prompt, in order.
+/// Piece of the tokens that replace an image in a prompt, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Control tokens and line breaks around the image's tokens.
     Text(Cow<'static, str>),
-    /// Tokens of the image, that many, in place of whose embeddings the encoder's features stand.
+    /// Number of tokens of the image whose embeddings the encoder's features replace.
     Tokens(u32),
 }
 
@@ -38,7 +38,7 @@ pub struct ProcessedImage {
     pub shape: Vec<u32>,
     /// Number of frames or tiles; rows and columns of patches of each, before any are merged.
     pub grid: [u32; 3],
-    /// What takes the place of the image in the prompt.
+    /// Tokens that replace the image in the prompt.
     pub pieces: Vec<Piece>,
     /// Rows and columns of the image's tokens, for models whose rotary positions have three parts.
     pub rotary_grid: Option<[u32; 2]>,
@@ -51,7 +51,7 @@ impl ProcessedImage {
     }
 }
 
-/// How a model's images are resized, cut and normalized.
+/// Rules for resizing, cutting and normalizing a model's images.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Processor {
     kind: Kind,
@@ -74,7 +74,7 @@ impl Processor {
     /// model has all in one file, `processor_config.json`; `model` is that of `config.json`.
     ///
     /// # Errors
-    /// [`ProcessorError`]: a class that is not supported, or a setting that makes no sense.
+    /// [`ProcessorError`]: a class that is not supported, or a setting that is invalid.
     pub fn from_config(preprocessor: &Value, model: &Value) -> Result<Self, ProcessorError> {
         let settings = Settings::new(preprocessor, model);
         let kind = match settings.class() {

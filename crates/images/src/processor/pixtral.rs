@@ -1,4 +1,4 @@
-//! Images that are only shrunk, with a token behind each row: Pixtral, Mistral Small 3.1 and later, Ministral
+//! Images that are only shrunk, with a token after each row: Pixtral, Mistral Small 3.1 and later, Ministral
 //! 3.
 
 use super::settings::{CLIP, Settings};

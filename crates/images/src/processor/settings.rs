@@ -7,7 +7,7 @@ use super::values::Normalization;
 use crate::error::ProcessorError;
 use crate::resize::Filter;
 
-/// Largest side in pixels and largest number of tiles that a configuration may ask for.
+/// Maximum side in pixels and maximum number of tiles in a configuration.
 pub(super) const MAX_SETTING: u64 = 1 << 16;
 
 /// The members of a configuration.
@@ -111,7 +111,7 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// Three finite numbers.
+/// A list of three finite numbers.
 fn three(value: &Value) -> Option<[f32; 3]> {
     let number =
         |value: &Value| value.as_f64().filter(|number| number.is_finite()).map(|number| number as f32);
@@ -127,7 +127,7 @@ pub(super) fn bounded(value: &Value) -> Option<u32> {
 /// CLIP's mean and standard deviation.
 pub(super) const CLIP: [[f32; 3]; 2] =
     [[0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]];
-/// Values from -1 to 1.
+/// Mean and deviation that map values to -1 to 1.
 pub(super) const HALVES: [[f32; 3]; 2] = [[0.5; 3]; 2];
 /// ImageNet's mean and standard deviation.
 pub(super) const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];

@@ -7,7 +7,7 @@ use crate::error::ProcessorError;
 use crate::resize::{Filter, resize};
 use crate::rgb_image::RgbImage;
 
-/// The longest side of a resized image, whatever the configuration says.
+/// Maximum length of the longest side of a resized image.
 const MAX_EDGE: u32 = 4096;
 
 const AROUND: &str = "<fake_token_around_image>";

@@ -2,8 +2,8 @@
 //! parts (high and remainder), so that only keys and values are rounded. Does not know masks and block
 //! tables.
 //!
-//! Each output is one chain of additions, 32 dimensions or one block of tokens after the other, whatever
-//! query heads share the tile: positions that a query does not see have the weight zero.
+//! Each output is one chain of additions, 32 dimensions or one block of tokens after the other, for any set
+//! of query heads in the tile: positions that a query does not attend to have the weight zero.
 
 use std::ops::Range;
 
@@ -16,9 +16,9 @@ use crate::simd::{
     AmxIsa, AmxKernel, CheckedKernel, Isa, Kernel, KeyRun, SimdIsa, TileConfig, ValueRun, prefetch_bytes,
 };
 
-/// Query heads of a work item.
+/// Number of query heads of a work item.
 pub(super) const ROWS: usize = 64;
-/// Query heads of an AMX tile.
+/// Number of query heads of an AMX tile.
 const TILE_ROWS: usize = 16;
 /// Elements from one query head's scores to the next's: not a power of two, so that they do not map to the
 /// same L1 sets.
@@ -100,7 +100,7 @@ impl TileSplit<'_> {
     }
 
     /// `out[query head][d] += Σ_token weight v`; `weights` start at the split's first token and are zero for
-    /// tokens that a query does not see. `values` returns a block's values.
+    /// tokens that a query does not attend to. `values` returns a block's values.
     pub(super) fn values<'k>(
         &self,
         parts: &mut Parts,
@@ -184,7 +184,7 @@ impl<const G: usize> AmxKernel for ValueDots<G> {
 }
 
 /// Prefetches the first quarter of the next panel, since a sequence's panels are scattered in memory. The
-/// hardware prefetcher takes over from there: prefetching the whole panel made the step half as long again.
+/// hardware prefetcher continues from there: prefetching the whole panel made the step half as long again.
 struct Prefetch<'a>(&'a [u8]);
 
 // SAFETY: it only prefetches.

@@ -1,7 +1,7 @@
 //! Attention over positions that an indexer chooses for each query (DeepSeek sparse attention,
-//! arXiv:2512.02556). A query that sees no more positions than would be chosen sees them all, by the
-//! attention that has no choice; the others read the chosen ones in order of position. What is chosen and
-//! read depends on a query's own sequence only.
+//! arXiv:2512.02556). A query with no more positions than would be chosen attends to all of them, by the
+//! ordinary attention; the others read the chosen ones in order of position. The choice depends on a query's
+//! own sequence only.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -16,14 +16,14 @@ use crate::rows::{exponentials, load_part};
 use crate::simd::{CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
-/// Queries for which keys are read out of the order of the cache at a time.
+/// Number of queries for which keys are read out of the order of the cache at a time.
 const ROWS: usize = 8;
 /// Query heads that share the keys that were read for a query.
 const HEADS: usize = 16;
-/// Keys that stay in the cache of a core while all heads are multiplied with them.
+/// Number of keys that stay in the cache of a core while all heads are multiplied with them.
 const TILE: usize = 32;
 
-/// The number in the first column of a choice that stands for all positions.
+/// Number in the first column of a choice that means all positions.
 pub const ALL_POSITIONS: f32 = -1.0;
 
 /// The queries of an indexer: the score of a query at `i` and a key at `t` is the sum over its heads of
@@ -32,17 +32,17 @@ pub const ALL_POSITIONS: f32 = -1.0;
 pub struct IndexBatch<'a> {
     /// Queries of all heads in the first columns of `stride`.
     pub rows: &'a [f32],
-    /// Columns of the matrix.
+    /// Number of columns of the matrix.
     pub stride: usize,
     /// `[rows, n_heads]`.
     pub weights: &'a [f32],
-    /// Heads of the indexer.
+    /// Number of the indexer's heads.
     pub n_heads: usize,
-    /// The sequences.
+    /// New tokens of each sequence.
     pub spans: &'a [QuerySpan],
     /// All block tables, concatenated.
     pub blocks: &'a [u32],
-    /// Most positions that a query is given.
+    /// Maximum number of positions that a query attends to.
     pub n_chosen: usize,
 }
 
@@ -59,7 +59,7 @@ struct Room {
     order: Vec<u32>,
 }
 
-/// The spans of queries that see all positions, and those among them that begin with the same blocks.
+/// Spans of the queries that attend to all positions, and those among them that begin with the same blocks.
 #[derive(Default)]
 struct Whole {
     spans: Vec<QuerySpan>,
@@ -71,9 +71,9 @@ thread_local! {
     static WHOLE: RefCell<Whole> = RefCell::default();
 }
 
-/// Writes the positions that each query is given to its row of `chosen`, `[rows, n_chosen]`, in increasing
-/// order: those with the highest scores, of equal ones the first; or [`ALL_POSITIONS`] where the query sees
-/// no more than that.
+/// Writes the positions chosen for each query to its row of `chosen`, `[rows, n_chosen]`, in increasing
+/// order: those with the highest scores, of equal ones the first; or [`ALL_POSITIONS`] if the query has no
+/// more positions than that.
 ///
 /// # Panics
 /// When shapes do not match or a block table is too short or names a block outside the cache.
@@ -109,7 +109,7 @@ pub fn choose_positions(queries: &IndexBatch<'_>, layer: &KvLayer, chosen: &mut 
     });
 }
 
-/// Number of the first queries of a span that see no more positions than would be chosen.
+/// Number of the first queries of a span that have no more positions than would be chosen.
 fn n_whole(span: &QuerySpan, n_chosen: usize) -> usize {
     n_chosen.saturating_sub(span.start).min(span.n_rows)
 }
@@ -163,7 +163,7 @@ unsafe fn dot<S: SimdIsa>(a: &[f32], b: &[f32]) -> f32 {
     }
 }
 
-/// Scores of a few queries of a sequence with all keys that one of them sees.
+/// Scores of a few queries of a sequence with all keys that any of them attends to.
 struct Score<'a> {
     queries: &'a IndexBatch<'a>,
     layer: &'a KvLayer,

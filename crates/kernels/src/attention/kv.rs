@@ -1,4 +1,4 @@
-//! The KV cache of one layer in blocks of sixteen tokens. Does not know who owns a block.
+//! The KV cache of one layer in blocks of sixteen tokens. Does not know the owners of blocks.
 //!
 //! A block holds a panel of keys and a panel of values for each KV head. Keys are stored [dimension][token],
 //! like a weight panel of the matmul, so that one vector yields sixteen scores; values are stored
@@ -14,7 +14,7 @@ use crate::reference::AttentionShape;
 use crate::simd::{AmxIsa, AmxKernel, CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
-/// Tokens of a block.
+/// Number of tokens of a block.
 pub const BLOCK_TOKENS: usize = 16;
 /// Bytes of 32 dimensions of a block of keys in [`KvDtype::BF16`].
 pub(super) const KEY_STEP: usize = BLOCK * BLOCK_TOKENS * 2;
@@ -24,15 +24,15 @@ pub(super) const VALUE_STEP: usize = 16 * BLOCK_TOKENS * 2;
 /// The shape of one layer's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvShape {
-    /// Blocks of sixteen tokens.
+    /// Number of blocks of sixteen tokens.
     pub n_blocks: usize,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Storage of elements.
+    /// Type in which elements are stored.
     pub dtype: KvDtype,
-    /// Values are not stored: they are the elements of the keys from this one on.
+    /// Values are not stored: they are the elements of the keys from this index on.
     pub values_in_keys: Option<usize>,
 }
 
@@ -48,17 +48,17 @@ impl KvShape {
         self.head_dim.next_multiple_of(16)
     }
 
-    /// Panels of a block and a head: keys, and values where they are stored.
+    /// Number of panels of a block and a head: keys, and values where they are stored.
     fn n_panels(&self) -> usize {
         if self.values_in_keys.is_some() { 1 } else { 2 }
     }
 
-    /// Elements of a value.
+    /// Number of elements of a value.
     pub(super) fn value_dim(&self) -> usize {
         self.head_dim - self.values_in_keys.unwrap_or(0)
     }
 
-    /// Elements of a value, padded to whole vectors.
+    /// Number of elements of a value, padded to whole vectors.
     pub(super) fn padded_value_dim(&self) -> usize {
         self.value_dim().next_multiple_of(16)
     }
@@ -103,7 +103,7 @@ pub struct KvLayer {
 pub struct NewKv<'a> {
     /// Rows of `stride` columns, one a token.
     pub rows: &'a [f32],
-    /// Columns of a row.
+    /// Number of columns of a row.
     pub stride: usize,
     /// The first column of the keys.
     pub key_col: usize,

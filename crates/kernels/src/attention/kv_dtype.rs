@@ -1,4 +1,4 @@
-//! How keys and values are stored. Does not know where they lie.
+//! Types in which keys and values are stored. Does not know where they lie.
 
 use std::error::Error;
 use std::fmt;
@@ -9,9 +9,9 @@ use crate::quant::BLOCK;
 /// Storage of keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KvDtype {
-    /// 32-bit floats.
+    /// Keys and values in 32-bit floats.
     F32,
-    /// 16-bit IEEE floats.
+    /// Keys and values in 16-bit IEEE floats.
     F16,
     /// bfloat16 in the order of AMX tiles; heads are whole blocks of 32 elements.
     BF16,
@@ -30,7 +30,7 @@ impl KvDtype {
         }
     }
 
-    /// Its name on the command line.
+    /// Name of the type on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",

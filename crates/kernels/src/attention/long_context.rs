@@ -13,7 +13,7 @@ use crate::disjoint::Disjoint;
 use crate::simd::TileConfig;
 use crate::threads::ThreadPool;
 
-/// Fewer positions are not worth three forks.
+/// Minimum number of positions that are worth three forks.
 pub(super) const MIN_TOKENS: usize = 1024;
 
 /// Scores and factors of the tiles of a call; one for each calling thread, reused.
@@ -21,7 +21,8 @@ pub(super) struct LongContext {
     tiles: Vec<LongTile>,
     /// Scores, then weights: [split][query head][SPLIT] of each tile.
     scores: Vec<f32>,
-    /// Factors on the sums before each split, [query head][split]; the last ones are those on the final sums.
+    /// Factors by which the sums are multiplied before each split, [query head][split]; the last ones are
+    /// those of the final sums.
     factors: Vec<f32>,
 }
 
@@ -30,10 +31,10 @@ pub(super) struct LongContext {
 struct LongTile {
     span: usize,
     kv_head: usize,
-    /// Its first query head among those of the sequence and KV head.
+    /// First query head among those of the sequence and KV head.
     first: usize,
     n_rows: usize,
-    /// The positions that are left to compute: those before were computed with other sequences.
+    /// The first position that is left to compute: those before were computed with other sequences.
     begin: usize,
     end: usize,
     is_begun: bool,

@@ -2,9 +2,9 @@
 //! All query heads of a KV head share each load of its keys and values. Knows sequences only by their block
 //! tables.
 //!
-//! A query head processes the positions it sees in order, in splits at fixed multiples of 128 tokens: its
-//! output bits depend on its own sequence only, not on the tile, the chunk, the thread or the other sequences
-//! of the batch.
+//! A query head processes its positions in order, in splits at fixed multiples of 128 tokens: its output bits
+//! depend on its own sequence only, not on the tile, the chunk, the thread or the other sequences of the
+//! batch.
 
 mod amx;
 mod chosen;
@@ -35,7 +35,7 @@ use shared_prefix::{SharedPrefixGroup, rows_of};
 use split_attention::{Room, SplitAttention, TileRow};
 use tiles::{Finish, QuantizeQueries, RowState, SPLIT, SPLIT_BLOCKS, TILE};
 
-/// Most query heads that share the transposed values of a block, where values are parts of keys.
+/// Maximum number of query heads that share the transposed values of a block, where values are parts of keys.
 const LATENT_ROWS: usize = 32;
 
 /// One sequence's new tokens in a batch.
@@ -52,12 +52,12 @@ pub struct QuerySpan {
 }
 
 impl QuerySpan {
-    /// Tokens of the sequence, with those of the batch.
+    /// Number of tokens of the sequence, with those of the batch.
     pub fn n_tokens(&self) -> usize {
         self.start + self.n_rows
     }
 
-    /// Whether its last token sees at most `n_splits` splits.
+    /// Whether its last token attends to at most `n_splits` splits.
     fn ends_within(&self, n_splits: usize) -> bool {
         self.n_tokens() <= n_splits * SPLIT
     }
@@ -68,14 +68,14 @@ impl QuerySpan {
 pub struct QueryBatch<'a> {
     /// The matrix, one row per new token.
     pub rows: &'a [f32],
-    /// Columns of the matrix.
+    /// Number of columns of the matrix.
     pub stride: usize,
-    /// The sequences.
+    /// New tokens of each sequence.
     pub spans: &'a [QuerySpan],
     /// All block tables, concatenated.
     pub blocks: &'a [u32],
-    /// For each row the position after the last that it sees, where some see tokens after their own; empty:
-    /// as the shape says. Ends do not decrease within a span.
+    /// End of each row's positions, if some rows attend to tokens after their own; empty: as the shape says.
+    /// Ends do not decrease within a span.
     pub ends: &'a [u32],
     /// A further score of each head that has no value (gpt-oss, arXiv:2508.10925).
     pub sinks: Option<&'a [f32]>,
@@ -84,7 +84,7 @@ pub struct QueryBatch<'a> {
 }
 
 impl QueryBatch<'_> {
-    /// The position after the last one that the query at `position` of a span sees.
+    /// End of the positions that the query at `position` of a span attends to.
     fn end_visible(&self, shape: &AttentionShape, span_idx: usize, position: usize) -> usize {
         let span = &self.spans[span_idx];
         match self.ends.get(span.first_row + position - span.start) {
@@ -94,9 +94,8 @@ impl QueryBatch<'_> {
     }
 }
 
-/// Attention of every new token over the positions of its sequence that it sees, its own included; their keys
-/// and values are in the cache. `out` is `[n_rows, n_heads * value_dim]`; rows that belong to no span are not
-/// written.
+/// Attention of every new token over its positions in its sequence, its own included; their keys and values
+/// are in the cache. `out` is `[n_rows, n_heads * value_dim]`; rows that belong to no span are not written.
 ///
 /// # Panics
 /// When shapes do not match, spans overlap or are out of order, the shared-prefix groups were computed for
@@ -174,7 +173,7 @@ pub fn attention(
     });
 }
 
-/// Whether a sequence sees so many positions that they are worth splitting among threads.
+/// Whether a sequence has enough positions that they are worth splitting among threads.
 fn reaches_far(shape: &AttentionShape, queries: &QueryBatch<'_>) -> bool {
     let seen = |span: &QuerySpan| span.n_tokens() - shape.first_visible(span.start);
     queries.spans.iter().any(|span| seen(span) >= long_context::MIN_TOKENS)
@@ -244,8 +243,8 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The splits that a group shares. Leaves unnormalized sums and softmax states for
-    /// [`Self::attend_suffix`], or the final outputs of tokens that see nothing beyond.
+    /// Computes the splits that a group shares. Leaves unnormalized sums and softmax states for
+    /// [`Self::attend_suffix`], or the final outputs of tokens without further positions.
     fn attend_shared_prefix(&self, group: &SharedPrefixGroup, room: &mut Room) {
         let spans = self.queries.spans;
         let attention = SplitAttention { call: self, kv_head: room.kv_head, config: TileConfig::default() };
@@ -292,12 +291,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The position after the last one that a query head sees.
+    /// End of the positions that a query head attends to.
     fn end_visible(&self, row: &TileRow) -> usize {
         self.queries.end_visible(self.shape, row.span, row.position)
     }
 
-    /// Tokens among these that a query head sees, counted from the first of them.
+    /// Tokens among these that a query head attends to, counted from the first of them.
     fn visible(&self, row: &TileRow, tokens: Range<usize>) -> Range<usize> {
         let first = self.shape.first_visible(row.position).clamp(tokens.start, tokens.end);
         first - tokens.start..self.end_visible(row).clamp(first, tokens.end) - tokens.start
@@ -315,7 +314,7 @@ impl<'a> Call<'a> {
         unsafe { self.out.part((row.row * self.shape.n_heads + row.head) * dim, dim) }
     }
 
-    /// Its softmax state between the two passes.
+    /// Softmax state of the row between the two passes.
     fn state_of(&self, row: &TileRow) -> &'a mut RowState {
         // SAFETY: a query head's state belongs to one item of each of the two passes, which run one after the other.
         unsafe { &mut self.states.part(row.row * self.shape.n_heads + row.head, 1)[0] }
@@ -326,8 +325,8 @@ impl<'a> Call<'a> {
         self.queries.sinks.map_or(RowState::new(), |sinks| RowState::of_sink(sinks[row.head]))
     }
 
-    /// Gathers the query heads of one KV head: `most` of them, starting at number `first` of those of `rows`.
-    /// Places beyond the last one are zeros.
+    /// Gathers `most` query heads of one KV head, starting at number `first` of those of `rows`. Places
+    /// beyond the last head are zeros.
     fn load_rows(
         &self,
         rows: impl Iterator<Item = (usize, usize, usize)>,

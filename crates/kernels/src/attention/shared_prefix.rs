@@ -6,7 +6,7 @@ use super::QuerySpan;
 use super::kv::BLOCK_TOKENS;
 use super::tiles::SPLIT_BLOCKS;
 
-/// A group must save reading at least this many blocks: one split.
+/// Minimum number of blocks that a group must save reading: one split.
 const MIN_SHARED_BLOCKS: usize = SPLIT_BLOCKS;
 
 /// The groups of a batch. They are the same in all layers, so they are found once a step. Keeps its
@@ -28,17 +28,17 @@ pub(super) struct SharedPrefixGroup {
     n_spans: usize,
     /// Number of blocks shared by all members.
     pub(super) n_blocks: usize,
-    /// New tokens of all members.
+    /// Number of new tokens of all members.
     pub(super) n_rows: usize,
 }
 
 impl SharedPrefixGroup {
-    /// Splits that are shared completely.
+    /// Number of splits that are shared completely.
     pub(super) fn n_whole(&self) -> usize {
         self.n_blocks / SPLIT_BLOCKS
     }
 
-    /// Splits that are shared completely or in part.
+    /// Number of splits that are shared completely or in part.
     pub(super) fn n_splits(&self) -> usize {
         self.n_blocks.div_ceil(SPLIT_BLOCKS)
     }

@@ -1,6 +1,5 @@
 //! Attention of a tile of query heads over KV blocks, one split at a time: scores, online softmax, weighted
-//! values. The tile may hold heads of several sequences with a shared prefix; grouping them is done
-//! elsewhere.
+//! values. The tile may hold heads of several sequences with a shared prefix. Does not group them.
 
 use std::ops::Range;
 
@@ -64,7 +63,7 @@ pub(super) struct SplitAttention<'a> {
 }
 
 impl SplitAttention<'_> {
-    /// One split, or the part of it that the tile sees: `tokens`, between two multiples of SPLIT.
+    /// One split, or the part of it that the tile attends to: `tokens`, between two multiples of SPLIT.
     pub(super) fn split(&self, table: usize, tokens: Range<usize>, room: &mut Room) {
         let rows = 0..room.rows.len();
         self.scores(&rows, table, &tokens, room);

@@ -10,9 +10,9 @@ use crate::quant::{BLOCK, Unpacked, code_sums};
 use crate::rows::{load_part, store_part};
 use crate::simd::{self, CheckedKernel, Kernel, SimdIsa};
 
-/// Most query heads of a register tile.
+/// Maximum number of query heads of a register tile.
 pub(super) const TILE: usize = 8;
-/// Tokens between two updates of the online softmax. Splits lie at multiples of it, whatever the query.
+/// Tokens between two updates of the online softmax. Splits lie at multiples of it, for every query.
 pub(super) const SPLIT: usize = 128;
 pub(super) const SPLIT_BLOCKS: usize = SPLIT / BLOCK_TOKENS;
 
@@ -57,7 +57,7 @@ impl Kernel for QuantizeQueries<'_> {
 pub(super) struct Scores<'a, const T: usize> {
     pub(super) shape: &'a KvShape,
     pub(super) queries: &'a Queries,
-    /// The first query head.
+    /// Index of the first query head.
     pub(super) first: usize,
     pub(super) keys: &'a [u8],
     /// The next panel to prefetch: a sequence's panels are scattered, so the hardware prefetcher does not
@@ -94,7 +94,7 @@ impl<const T: usize> Kernel for Scores<'_, T> {
 
 impl<const T: usize> Scores<'_, T> {
     /// Sums even and odd dimensions in separate accumulators, which hides the latency of the additions when T
-    /// is small. Where the registers cannot hold both, one pass follows the other.
+    /// is small. If the registers cannot hold both, one pass follows the other.
     #[inline(always)]
     unsafe fn floats<S: SimdIsa>(&self, bytes: usize, key: impl Fn(usize) -> S::F) {
         // SAFETY: as for the callee; T rows of scores.
@@ -287,7 +287,7 @@ impl<const T: usize> Values<'_, T> {
 /// Normalizes a query head's weighted values: `out = sums · by`.
 pub(super) struct Finish<'a> {
     pub(super) sums: &'a [f32],
-    /// One over the sum of the weights.
+    /// Reciprocal of the sum of the weights.
     pub(super) by: f32,
     pub(super) out: &'a mut [f32],
 }
@@ -307,12 +307,12 @@ impl Kernel for Finish<'_> {
     }
 }
 
-/// One query head's online softmax: turns a split's raw scores into weights and rescales the sums of the
+/// Online softmax of one query head: turns a split's raw scores into weights and rescales the sums of the
 /// splits before.
 pub(super) struct Softmax<'a> {
     /// The scores of tokens up to the next multiple of sixteen, [n].
     pub(super) scores: &'a mut [f32],
-    /// The tokens that the query sees.
+    /// Tokens that the query attends to.
     pub(super) visible: std::ops::Range<usize>,
     pub(super) scale: f32,
     pub(super) softcap: Option<f32>,
@@ -334,7 +334,7 @@ impl RowState {
         Self { max: f32::NEG_INFINITY, sum: 0.0 }
     }
 
-    /// State before the first split of a head with a sink: a score that has been seen, whose value is zero.
+    /// State before the first split of a head with a sink: a score whose value is zero.
     pub(super) const fn of_sink(score: f32) -> Self {
         Self { max: score, sum: 1.0 }
     }

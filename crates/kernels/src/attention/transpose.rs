@@ -10,7 +10,7 @@ use crate::simd::{Kernel, SimdIsa};
 pub(super) struct ValuesOfKeys<'a> {
     /// Shape of the stored keys.
     pub(super) shape: &'a KvShape,
-    /// A panel.
+    /// Panel with the keys of a block.
     pub(super) keys: &'a [u8],
     /// Sixteen rows of the padded dimension of values.
     pub(super) values: &'a mut [f32],

@@ -3,7 +3,7 @@
 use super::bits::{f16_at, f32_at};
 use crate::layout::{BLOCK, CodeLayout, ScaleKind, power_of_two, unsigned_e4m3};
 
-/// One row's block of 32.
+/// A block of 32 of one row.
 pub(crate) struct BlockCodes {
     /// Unsigned codes of the layout's bits.
     pub(crate) codes: [u8; BLOCK],

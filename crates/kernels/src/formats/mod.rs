@@ -58,7 +58,7 @@ macro_rules! formats {
         }
 
         impl Format {
-            /// Every format.
+            /// All formats.
             pub const ALL: [Self; [$(stringify!($name)),*].len()] = [$(Self::$name),*];
 
             /// The format's name, as ggml spells it where it has the format.

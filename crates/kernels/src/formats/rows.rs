@@ -7,7 +7,7 @@ use crate::layout::{BLOCK, FloatLayout};
 /// Writes the `out.len()` elements encoded in `bytes` to `out`: the same bits as in ggml.
 ///
 /// # Panics
-/// When `bytes` is not exactly as long as `out.len()` elements of `format` take.
+/// When the length of `bytes` is not that of `out.len()` elements of `format`.
 pub fn dequantize_row(format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(
         format.bytes_of(out.len()),
@@ -50,12 +50,12 @@ fn floats<const N: usize>(bytes: &[u8], out: &mut [f32], decode: impl Fn([u8; N]
 /// Encodes `x` into `out` (exactly `format.bytes_of(x.len())` bytes) by plain round-to-nearest: for test data
 /// and small models.
 ///
-/// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 give the same blocks as ggml's reference quantizers; all others use one
-/// absmax or min-max scale a sub-block, without ggml's search, so their error is a little larger. Models are
-/// quantized by [`crate::quant::quantize_rows`], which searches.
+/// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 have the same blocks as with ggml's reference quantizers; all other
+/// formats use one absmax or min-max scale a sub-block, without ggml's search, so their error is a little
+/// larger. Models are quantized by [`crate::quant::quantize_rows`], which searches.
 ///
 /// # Panics
-/// When the lengths do not belong together.
+/// When the lengths do not match.
 pub fn quantize_row(format: Format, x: &[f32], out: &mut [u8]) {
     assert_eq!(format.bytes_of(x.len()), Some(out.len()), "{} elements of {}", x.len(), format.name());
     let encode = format.description().encode;

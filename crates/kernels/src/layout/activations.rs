@@ -5,14 +5,13 @@ use super::BLOCK;
 
 /// Bytes of a group's quantized block: 16 × 32 codes, then the arrays below, sixteen values each.
 pub(crate) const RECORD: usize = 960;
-/// f32 scales.
+/// Offset of the f32 scales.
 pub(crate) const SCALE_AT: usize = 512;
-/// Pairs of i16, the zero point and `-Σ codes`: what the weights' sum and their codes' offset are multiplied
-/// by.
+/// Pairs of i16, the zero point and `-Σ codes`: multiplied by the weights' sum and their codes' offset.
 pub(crate) const PAIR_AT: usize = 576;
-/// f32 `Σ x` of the rounded elements: what a weight block's min is multiplied by.
+/// f32 `Σ x` of the rounded elements: multiplied by a weight block's min.
 pub(crate) const SUM_AT: usize = 640;
-/// The pairs of the two half blocks.
+/// Offset of the pairs of the two half blocks.
 pub(crate) const HALF_PAIR_AT: usize = 704;
 /// The sums of the two half blocks.
 pub(crate) const HALF_SUM_AT: usize = 832;

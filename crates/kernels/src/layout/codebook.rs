@@ -3,7 +3,7 @@
 /// A table of values of codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codebook {
-    /// IQ4_NL and IQ4_XS.
+    /// Codebook of IQ4_NL and IQ4_XS.
     Iq4,
     /// The numbers of MXFP4 and NVFP4, doubled so that they are integers.
     E2m1,
@@ -50,7 +50,7 @@ impl Codebook {
         }
     }
 
-    /// The values + 128.
+    /// The values of the codebook, each plus 128.
     pub(crate) const fn biased(self) -> &'static [u8; 16] {
         const IQ4: [u8; 16] = biased(&IQ4_VALUES);
         const E2M1: [u8; 16] = biased(&E2M1_VALUES);

@@ -6,7 +6,7 @@ use super::{BLOCK, PANEL};
 /// Storage of the scales of one block and sixteen rows; all arrays are [16], or [2][16] for the two halves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScaleKind {
-    /// f16 scale.
+    /// A scale in f16 for each block.
     F16,
     /// f16 scale, f16 min (added).
     F16Min,
@@ -18,8 +18,8 @@ pub(crate) enum ScaleKind {
     SuperHalves,
     /// u8 of 4-bit scale and 4-bit min (subtracted) of each half block; superblock f16 d, f16 dmin.
     SuperHalvesMin,
-    /// Scale of each half block in E4M3, without a sign; for two blocks an f32 factor, which is 256 times
-    /// what the number of E4M3 is multiplied with.
+    /// Scale of each half block in E4M3, without a sign; for two blocks an f32 factor, 256 times the factor
+    /// of the E4M3 numbers.
     E4m3Halves,
     /// i8 scale in eighths; superblock f16 d.
     SuperEighths,
@@ -51,12 +51,12 @@ impl ScaleKind {
         }
     }
 
-    /// Blocks of a superblock.
+    /// Number of blocks of a superblock.
     pub(crate) const fn blocks_per_super(self) -> usize {
         if matches!(self, Self::E4m3Halves) { 2 } else { 8 }
     }
 
-    /// Offset of what the superblock of block `b` has in common.
+    /// Offset of the shared data of block `b`'s superblock.
     pub(crate) const fn super_at(self, b: usize) -> usize {
         b / self.blocks_per_super() * self.super_bytes()
     }
@@ -66,12 +66,12 @@ impl ScaleKind {
         matches!(self, Self::SuperHalves | Self::SuperHalvesMin | Self::SuperHalvesEighths | Self::E4m3Halves)
     }
 
-    /// Factor of a block's scale, an integer, besides that of its superblock.
+    /// Unit of a block's scale, which is an integer times this and the superblock's scale.
     pub(crate) const fn unit(self) -> f32 {
         if matches!(self, Self::SuperEighths | Self::SuperHalvesEighths) { 0.125 } else { 1.0 }
     }
 
-    /// Whether codes are unsigned and a min goes with each scale.
+    /// Whether codes are unsigned and each scale has a min.
     pub(crate) const fn has_min(self) -> bool {
         matches!(self, Self::F16Min | Self::SuperMin | Self::SuperHalvesMin)
     }
@@ -83,7 +83,7 @@ pub(crate) struct CodeLayout {
     idx: LayoutIdx,
     /// Bits of a stored code: 2, 3, 4, 5, 6 or 8.
     pub(crate) bits: usize,
-    /// The stored code that stands for zero, where there is no min; not used with a code book.
+    /// The stored code of zero, in layouts without a min; not used with a code book.
     pub(crate) zero: u8,
     /// The code book that codes are indices into.
     pub(crate) codebook: Option<Codebook>,
@@ -92,7 +92,7 @@ pub(crate) struct CodeLayout {
 
 /// Work that is generic over a code layout, so that no block branches on it.
 pub(crate) trait WithLayout {
-    /// Does the work for the layout of an index in [`CodeLayout::ALL`].
+    /// Runs the work for the layout of an index in [`CodeLayout::ALL`].
     fn run<const LAYOUT: usize>(self);
 }
 
@@ -114,7 +114,7 @@ macro_rules! code_layouts {
                 scales: ScaleKind::$scales,
             };)*
 
-            /// Every layout.
+            /// All layouts.
             pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
             /// Runs work for which the layout is a compile-time constant.

@@ -15,7 +15,7 @@ pub(crate) enum FloatLayout {
 }
 
 impl FloatLayout {
-    /// Every layout.
+    /// All layouts.
     pub(crate) const ALL: [Self; 5] = [Self::F32, Self::F16, Self::BF16, Self::Fp8, Self::Mxfp8];
 
     /// Bytes of one weight, its scale apart.
@@ -27,7 +27,7 @@ impl FloatLayout {
         }
     }
 
-    /// The scales of E4M3.
+    /// Kind of the E4M3 scales; `None` for other layouts.
     pub(crate) const fn scale(self) -> Option<E4m3Scale> {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => None,
@@ -46,7 +46,7 @@ impl FloatLayout {
 /// number (see [`crate::simd::SimdIsa::load_e4m3`]) and multiplied by 256 times the scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum E4m3Scale {
-    /// f32, for four blocks.
+    /// An f32 scale for four blocks.
     F32,
     /// u8 exponent `e` of a scale `2^(e - 127)` of codes that are read so, for one block.
     Exponent,
@@ -61,7 +61,7 @@ impl E4m3Scale {
         }
     }
 
-    /// Blocks that share a scale.
+    /// Number of blocks that share a scale.
     pub(crate) const fn blocks(self) -> usize {
         match self {
             Self::F32 => 4,

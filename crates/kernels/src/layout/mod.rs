@@ -17,9 +17,9 @@ pub(crate) use floats::{E4m3Scale, FloatLayout};
 pub(crate) use numbers::{power_of_two, unsigned_e4m3};
 pub(crate) use panel::PanelLayout;
 
-/// Output rows of a panel.
+/// Number of output rows of a panel.
 pub(crate) const PANEL: usize = 16;
-/// Columns of a block.
+/// Number of columns of a block.
 pub(crate) const BLOCK: usize = 32;
 /// Bytes of one panel's block unpacked to bf16 for AMX tiles.
 pub(crate) const PAIRS_BYTES: usize = PANEL * BLOCK * 2;

@@ -1,6 +1,6 @@
 //! Numbers of scales without mantissa or sign, as panels hold them.
 
-/// The scale `2^(e - 128)` of an exponent; infinite for 255, which stands for NaN.
+/// The scale `2^(e - 128)` of an exponent; infinite for 255, which encodes NaN.
 pub(crate) fn power_of_two(e: u8) -> f32 {
     // The smallest one is not a normal number.
     f32::from_bits((u32::from(e) << 23).max(1 << 22)) * 0.5

@@ -13,7 +13,7 @@ use super::{BLOCK, PANEL, power_of_two, unsigned_e4m3};
 /// Offsets and sizes of a panel's sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PanelLayout {
-    /// Blocks along the columns, the last one padded with zeros.
+    /// Number of blocks along the columns, the last one padded with zeros.
     pub(crate) n_blocks: usize,
     /// Offset of the blocks' scales.
     pub(crate) scales_at: usize,

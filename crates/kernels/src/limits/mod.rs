@@ -1,5 +1,5 @@
 //! Measures the machine's peak rates: memory reads per second, and multiply-adds per second in registers.
-//! Does not know what is compared with them.
+//! Does not know the programs that are compared with them.
 //!
 //! A limit is the fastest of several passes: other load can only slow a pass down.
 

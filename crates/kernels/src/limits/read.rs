@@ -62,7 +62,7 @@ impl ReadBuffer {
     }
 }
 
-/// One pass over whole turns of bytes.
+/// A pass over whole turns of bytes.
 struct Pass<'a> {
     bytes: &'a [u8],
 }

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use crate::quant::Format;
 
-/// Elements of a vector.
+/// Number of elements of a vector.
 pub(super) const VECTOR: usize = 16;
-/// Rows of `A` that are stored together.
+/// Number of rows of `A` that are stored together.
 pub(super) const RANKS: usize = 4;
 
 /// One pair of matrices: it changes some columns of the layer's output.
@@ -19,9 +19,9 @@ pub struct LowRankPart<'a> {
     pub a: &'a [f32],
     /// `[n, rank]`, a row for each of the `n` columns of the output.
     pub b: &'a [f32],
-    /// Rows of `A`, at least one.
+    /// Number of rows of `A`, at least one.
     pub rank: usize,
-    /// Multiplies the product.
+    /// Factor of the product.
     pub scale: f32,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Part {
 }
 
 /// `a`: `[rank / 4, cols / 16, 4, 16]`, then `b`: `[n_cols / 16, rank, 16]`, padded with zeros, of all parts:
-/// one run of memory, so that what is read next can be prefetched across matrices.
+/// one run of memory, so that the next data can be prefetched across matrices.
 #[derive(Debug)]
 pub(super) enum Numbers {
     F32(Vec<f32>),
@@ -88,7 +88,7 @@ impl LowRank {
         n_a.saturating_add(n_b).saturating_mul(if format == Format::F32 { 4 } else { 2 })
     }
 
-    /// Columns of the layer's input.
+    /// Number of columns of the layer's input.
     pub fn cols(&self) -> usize {
         self.cols
     }
@@ -107,7 +107,7 @@ impl LowRank {
     }
 }
 
-/// The `n` numbers of all parts, which lie where `packed` says.
+/// Packs the `n` numbers of all parts; `packed` gives their positions.
 fn pack<N: Copy + Default>(
     parts: &[LowRankPart<'_>],
     packed: &[Part],

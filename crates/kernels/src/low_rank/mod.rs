@@ -3,7 +3,7 @@
 //!
 //! A work item is one part of a linear layer (query, key, …) for up to sixteen rows of one adapter: it
 //! computes the rows' products with `A`, `rank` numbers each, and adds their products with `B` at once, so
-//! that there is no second fork. Every sum has one order, whatever the other rows are.
+//! that there is no second fork. Every sum has one order, independent of the other rows.
 
 mod matrices;
 mod row_groups;
@@ -19,11 +19,11 @@ use crate::simd::{Kernel, SimdIsa, prefetch_bytes, sum};
 use crate::threads::ThreadPool;
 use matrices::{Numbers, Part, RANKS, VECTOR};
 
-/// Most rows of a work item: `B` is read once for them while their products with `A` stay in L1.
+/// Maximum number of rows of a work item: `B` is read once for them while their products with `A` stay in L1.
 const ITEM_ROWS: usize = 16;
-/// Rows of a register tile, where the registers hold one.
+/// Number of rows of a register tile, where the registers hold one.
 const TILE_ROWS: usize = 4;
-/// Vectors of outputs that a register tile has.
+/// Number of vectors of outputs that a register tile has.
 const TILE_VECTORS: usize = 4;
 /// Distance ahead of the arithmetic at which the matrices are prefetched, as in products of few tokens.
 const AHEAD_BYTES: usize = 8192;
@@ -44,7 +44,7 @@ thread_local! {
 /// has matrices for, and for each of their parts; `x` has rows of `cols`, `out` of `stride`.
 ///
 /// # Panics
-/// When a row or a column is not there, or the matrices have other columns than `x`.
+/// When a row or a column does not exist, or the matrices have other columns than `x`.
 pub fn add_low_rank<'a>(
     x: &[f32],
     cols: usize,
@@ -103,10 +103,10 @@ struct Product<'a, N> {
 
 /// A number type of the matrices.
 trait Number: Copy {
-    /// Sixteen of them as f32.
+    /// Loads sixteen numbers as f32.
     ///
     /// # Safety
-    /// As of [`SimdIsa`].
+    /// `S`'s features must be available, and `from` must be valid for a vector of elements (see [`SimdIsa`]).
     unsafe fn load<S: SimdIsa>(from: *const Self) -> S::F;
 }
 
@@ -147,7 +147,7 @@ impl<N: Number> Kernel for Product<'_, N> {
     }
 }
 
-/// Prefetches what is read after these numbers; an item's first tile does so for all.
+/// Prefetches the data that is read after these numbers; an item's first tile does so for all.
 #[inline(always)]
 unsafe fn prefetch_after<S: SimdIsa, N>(first: usize, numbers: &[N]) {
     if first == 0 {

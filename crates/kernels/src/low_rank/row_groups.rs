@@ -1,4 +1,4 @@
-//! Which rows of a buffer belong to which group. Does not know what the groups share.
+//! Assigns rows of a buffer to groups. Does not know what the groups share.
 
 /// Rows in groups: a row is in one group or in none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::layout::BLOCK;
 
-/// Tokens of a group, which are interleaved block by block.
+/// Number of tokens of a group, which are interleaved block by block.
 pub(crate) const GROUP: usize = 16;
 
 /// Some column blocks of up to sixteen rows.

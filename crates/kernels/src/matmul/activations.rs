@@ -26,7 +26,7 @@ use crate::threads::ThreadPool;
 /// Bytes of a group's f32 record: [16][32].
 pub(crate) const FLOAT_RECORD: usize = GROUP * BLOCK * 4;
 
-/// Blocks of a group in one work item.
+/// Number of blocks of a group in one work item.
 const PART: usize = 16;
 
 /// A matrix of activations, packed for products with any number of weight matrices. Keeps its allocations
@@ -35,7 +35,7 @@ const PART: usize = 16;
 pub struct Activations {
     n_rows: usize,
     cols: usize,
-    /// One for each [`Form`].
+    /// Buffers, one for each [`Form`].
     buffers: [Buffer; 6],
 }
 
@@ -52,9 +52,10 @@ struct Buffer {
 pub struct Forms {
     /// Form for quantized matrices but MXFP4: int8, or bf16 with AMX.
     pub ints: bool,
-    /// For MXFP4 matrices: int8, or two bf16 parts with AMX. Models in MXFP4 are trained so, and small errors
-    /// choose other experts, while the weights are exact: with AMX the activations are then as fine as with
-    /// [`Self::residuals`] elsewhere, at twice the arithmetic.
+    /// Whether forms for MXFP4 matrices are made: int8, or two bf16 parts with AMX. Models in MXFP4 are
+    /// trained with such activations, and small errors choose other experts, while the weights are exact:
+    /// with AMX the activations are then as fine as with [`Self::residuals`] elsewhere, at twice the
+    /// arithmetic.
     pub mxfp4: bool,
     /// The int8 quantization residual, quantized again: products with quantized matrices then differ from
     /// exact ones by about 1e-5, at twice the arithmetic and the same memory traffic. Not used with AMX.
@@ -173,8 +174,8 @@ impl Activations {
     /// Write access to some blocks of group `g`.
     ///
     /// # Safety
-    /// Nothing else may access these blocks meanwhile, and a caller that lets several threads write must hold
-    /// the activations exclusively.
+    /// No other thread may access these blocks meanwhile, and a caller that lets several threads write must
+    /// hold the activations exclusively.
     pub(super) unsafe fn records_to_put(&self, g: usize, blocks: Range<usize>) -> Records<'_> {
         let first = g * self.n_blocks() + blocks.start;
         let records = |form: Form| {
@@ -213,7 +214,7 @@ impl Activations {
         self.n_rows.min(GROUP)
     }
 
-    /// Blocks of a row.
+    /// Number of blocks of a row.
     fn n_blocks(&self) -> usize {
         self.cols.div_ceil(BLOCK)
     }
@@ -222,7 +223,7 @@ impl Activations {
 /// A norm of whole rows (arXiv:1910.07467): `x / sqrt(mean(x²) + eps) * gain`.
 #[derive(Debug, Clone, Copy)]
 pub struct RowNorm<'a> {
-    /// One gain per column.
+    /// Gains, one per column.
     pub gain: &'a [f32],
     /// Epsilon that is added to the mean square.
     pub eps: f32,
@@ -259,7 +260,7 @@ impl RowNorm<'_> {
 
 /// Some blocks of a group in all forms; a form that is not packed is empty.
 pub(super) struct Records<'a> {
-    /// Tokens that a record has room for.
+    /// Number of tokens that a record has room for.
     n_tokens: usize,
     bytes: &'a mut [u8],
     residuals: &'a mut [u8],
@@ -308,13 +309,13 @@ pub(crate) enum Form {
     Int8,
     /// The residual of [`Form::Int8`], in the same encoding.
     Int8Residual,
-    /// bf16, for AMX.
+    /// Two bf16 parts, for AMX.
     Bf16,
     /// Two bf16 parts, for AMX with 16-bit float weights.
     Bf16Split,
     /// Two bf16 parts in the order of columns of [`Form::Bf16`], for AMX with MXFP4.
     Bf16PairsSplit,
-    /// f32.
+    /// Elements in f32.
     F32,
 }
 

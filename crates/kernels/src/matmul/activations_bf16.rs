@@ -15,7 +15,7 @@ pub(super) struct Round<'a, const PARTS: usize, const IN_PAIRS: bool> {
     pub(super) rows: &'a Rows<'a>,
     /// Number of tokens that a record has room for.
     pub(super) n_tokens: usize,
-    /// One record per block, or empty.
+    /// Records, one per block, or empty.
     pub(super) out: &'a mut [u8],
 }
 

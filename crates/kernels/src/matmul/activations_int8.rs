@@ -22,7 +22,7 @@ const MANY_ROWS: usize = 4;
 /// Quantizes tokens into a group's records; entries of absent tokens are unspecified.
 pub(super) struct Quantize<'a> {
     pub(super) rows: &'a Rows<'a>,
-    /// One record per block, or empty.
+    /// Records, one per block, or empty.
     pub(super) out: &'a mut [u8],
     /// Records of the quantization residual, or empty.
     pub(super) residuals: &'a mut [u8],
@@ -83,7 +83,7 @@ impl Quantize<'_> {
     }
 }
 
-/// The quantization residual: `x` minus what token `t`'s record stands for.
+/// The quantization residual: `x` minus the numbers that token `t`'s record represents.
 #[inline(always)]
 fn left_over(x: &[f32; BLOCK], t: usize, record: &[u8]) -> [f32; BLOCK] {
     let word = |at: usize| {

@@ -1,5 +1,5 @@
 //! Matrix products of activations with packed weights: one weight layout for one token and for many, one pass
-//! over the weights. Does not know what the matrices are for.
+//! over the weights. Does not know the purpose of the matrices.
 //!
 //! Work is split by weight panels. With few tokens, blocks are unpacked in registers (see the `skinny_gemm`
 //! module). Otherwise a K block of a panel is unpacked once, into L1, and multiplied with all tokens of the
@@ -40,11 +40,11 @@ use swiglu::multiply_gated;
 use tile::{NarrowTile, Tile};
 use work_split::WorkSplit;
 
-/// Most tokens with which a product is bound by memory bandwidth.
+/// Maximum number of tokens with which a product is bound by memory bandwidth.
 const FEW_TOKENS: usize = 4;
-/// Panels of a register tile.
+/// Number of panels of a register tile.
 const PAIR: usize = 2;
-/// Panels unpacked together when there are many tokens.
+/// Number of panels unpacked together when there are many tokens.
 const PANELS_TOGETHER: usize = 16;
 /// Up to this many groups of tokens, a panel's unpacked K block stays in L1 while all groups are multiplied
 /// with it.
@@ -123,8 +123,8 @@ fn multiply(product: &Product<'_>, panels: Range<usize>, target: Target<'_>, isa
     SCRATCH.with_borrow_mut(|scratch| work.run(panels.start, panels.end, scratch));
 }
 
-/// The product on the AMX path. `None` where vector kernels compute it, or where gate and up have different
-/// formats and are computed one after the other.
+/// The product on the AMX path; `None` if vector kernels compute it, or if gate and up have different formats
+/// and are computed one after the other.
 fn in_tiles<'a>(product: &'a Product<'a>, isa: Isa) -> Option<AmxGemm<'a>> {
     let form = form(product.weights, isa);
     let alike = product.gated.is_none_or(|gated| gated.up.format() == product.weights.format());
@@ -202,7 +202,7 @@ fn form(weights: &PackedMatrix, isa: Isa) -> Form {
 struct Sums<O> {
     out: O,
     stride: usize,
-    /// Whether the sums are added to what stands there.
+    /// Whether the sums are added to the output's previous content.
     adds: bool,
 }
 
@@ -252,8 +252,8 @@ impl Item<'_> {
         }
     }
 
-    /// Whether the tokens are so few that weights are unpacked in registers. The other forms are those of
-    /// AMX.
+    /// Whether there are few enough tokens that weights are unpacked in registers. The other forms are those
+    /// of AMX.
     fn unpacks_in_registers(&self) -> bool {
         self.product.x.n_rows() <= FEW_TOKENS && matches!(self.form, Form::Int8 | Form::F32)
     }
@@ -273,7 +273,7 @@ impl Item<'_> {
         }
     }
 
-    /// Rows of the matrix in the K block's panel: 16, fewer in the last one.
+    /// Number of rows of the matrix in the K block's panel: 16, fewer in the last one.
     fn n_rows(&self, k_block: &KBlock) -> usize {
         (self.product.weights.rows() - k_block.panel * PANEL).min(PANEL)
     }

@@ -10,9 +10,9 @@ use crate::layout::{HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, SCALE
 use crate::quant::{BLOCK, PANEL, Unpacked};
 use crate::simd::{Kernel, PairBlock, SimdIsa, prefetch_bytes};
 
-/// The widest tile, in tokens.
+/// Number of tokens of the widest tile.
 const MAX_TOKENS: usize = 8;
-/// Tokens of a tile of two panels.
+/// Number of tokens of a tile of two panels.
 const PAIR_TOKENS: usize = MAX_TOKENS;
 
 /// One register tile over a K block: `T` tokens (a divisor of sixteen) times `P` panels.
@@ -22,7 +22,7 @@ pub(crate) struct Tile<const T: usize, const P: usize> {
     pub(crate) halves: bool,
     /// Codes are unsigned and below 64, and mins are added; otherwise codes are value + 128.
     pub(crate) has_min: bool,
-    /// The weights are floats.
+    /// Whether the weights are floats.
     pub(crate) floats: bool,
     pub(crate) n_blocks: usize,
     /// The token group's first record of the K block.
@@ -188,8 +188,8 @@ impl<const T: usize, const P: usize> Tile<T, P> {
         self.x.wrapping_add(b * RECORD + (self.first + t) * BLOCK).cast()
     }
 
-    /// Prefetches the K block after this one, a part of it with each block, so that memory reads overlap with
-    /// the arithmetic.
+    /// Prefetches the next K block, a part of it with each block, so that memory reads overlap with the
+    /// arithmetic.
     #[inline(always)]
     unsafe fn prefetch_ahead<S: SimdIsa>(&self, p: usize, b: usize) {
         let Unpacked { ahead, ahead_bytes, .. } = self.weights[p];

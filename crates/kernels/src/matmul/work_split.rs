@@ -7,7 +7,7 @@ use super::{FEW_GROUPS, PANELS_TOGETHER, Product};
 
 /// The items of all products of a call. Keeps its allocations between uses.
 pub(super) struct WorkSplit {
-    /// Panels of all products that have tokens.
+    /// Number of panels of all products that have tokens.
     n_panels: usize,
     n_threads: usize,
     /// End of each product's items in the call's numbering.
@@ -54,7 +54,7 @@ impl WorkSplit {
     }
 }
 
-/// Panels to compute: none when the product has no tokens.
+/// Number of panels to compute: none when the product has no tokens.
 fn n_panels(product: &Product<'_>) -> usize {
     if product.x.n_rows() == 0 { 0 } else { product.weights.n_panels() }
 }

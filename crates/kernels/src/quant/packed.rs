@@ -130,22 +130,22 @@ impl PackedMatrix {
         Ok(Self { format, rows, cols, layout, bytes, pair_scale })
     }
 
-    /// The packed bytes, [`Self::n_bytes`] of them, as [`Self::from_packed`] takes them.
+    /// The packed bytes, [`Self::n_bytes`] in all, as [`Self::from_packed`] takes them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes.as_slice()[..self.n_bytes()]
     }
 
-    /// Output rows.
+    /// Number of output rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Columns: the elements of a row.
+    /// Number of columns: the elements of a row.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// The format the matrix came in, whose elements it still has.
+    /// Original format of the matrix, whose elements it still has.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -171,8 +171,7 @@ impl PackedMatrix {
         &self.bytes.as_slice()[idx * self.layout.bytes..][..self.layout.bytes]
     }
 
-    /// Writes the elements of one row to `out`: the bits that [`super::dequantize_row`] gives of the stored
-    /// row.
+    /// Writes the elements of one row to `out`: the same bits as [`super::dequantize_row`] of the stored row.
     ///
     /// # Panics
     /// When the row does not exist or `out` is not `cols` long.

@@ -9,7 +9,7 @@ use crate::simd::TILE_DOTS_BY;
 pub(crate) struct PairScale {
     /// Scales and mins are multiplied by 2^power.
     pub(super) power: i8,
-    /// Products are multiplied by this: a power of two, or NaN where a scale is not finite.
+    /// Factor of products: a power of two, or NaN if a scale is not finite.
     pub(crate) back: f32,
 }
 

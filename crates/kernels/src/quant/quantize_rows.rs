@@ -13,11 +13,11 @@ pub const QUANTIZER_VERSION: u32 = 1;
 
 /// Encodes rows of `cols` elements stored as `from` into `out`, as `to`. The bytes are the same on every ISA.
 ///
-/// Q8_0 is ggml's reference rounding. Q4_0, Q5_0, Q4_K and Q6_K try eleven steps between codes for every
-/// (sub-)block and keep the scales of least squares; other formats are those of [`quantize_row`].
+/// Q8_0 uses ggml's reference rounding. Q4_0, Q5_0, Q4_K and Q6_K try eleven steps between codes for every
+/// (sub-)block and keep the scales of least squares; other formats use [`quantize_row`].
 ///
 /// # Panics
-/// When the lengths do not belong together, or rows are not whole blocks of `to`.
+/// When the lengths do not match, or rows are not whole blocks of `to`.
 pub fn quantize_rows(isa: Isa, from: Format, to: Format, cols: usize, stored: &[u8], out: &mut [u8]) {
     let bytes = |format: Format| format.bytes_of(cols).filter(|n| *n > 0);
     let (Some(from_bytes), Some(to_bytes)) = (bytes(from), bytes(to)) else {
@@ -69,7 +69,7 @@ impl Kernel for QuantizeRows<'_> {
     }
 }
 
-/// One row in f32.
+/// Converts one row to f32.
 #[inline(always)]
 unsafe fn widen<S: SimdIsa>(from: Format, stored: &[u8], out: &mut [f32]) {
     let n_vectors = match from {
@@ -107,7 +107,7 @@ unsafe fn put_codes<S: SimdIsa>(x: &[f32], scale: f32, offset: f32, max_code: f3
     }
 }
 
-/// The block that `quantize_row` gives: halves are rounded away from zero.
+/// The block that `quantize_row` writes: halves are rounded away from zero.
 #[inline(always)]
 unsafe fn q8_0<S: SimdIsa>(x: &[f32], out: &mut [u8]) {
     // SAFETY: two vectors of sixteen elements each; the caller guarantees the features.
@@ -122,7 +122,7 @@ unsafe fn q8_0<S: SimdIsa>(x: &[f32], out: &mut [u8]) {
     }
 }
 
-/// The absolute value.
+/// Absolute value of each element.
 #[inline(always)]
 unsafe fn size<S: SimdIsa>(x: S::F) -> S::F {
     // SAFETY: no memory is touched.

@@ -5,10 +5,10 @@
 use crate::formats::inverse;
 use crate::simd::SimdIsa;
 
-/// Blocks searched at once.
+/// Number of blocks searched at once.
 pub(super) const BLOCKS: usize = 16;
 
-/// One number per block.
+/// A number for each block.
 pub(super) type OfBlocks = [f32; BLOCKS];
 
 /// Candidates on each side of the step that exactly covers a block's range, and their distance in codes.

@@ -125,7 +125,7 @@ pub(crate) unsafe fn code_sums<S: SimdIsa, const HALVES: bool>(codes: *const u8,
     unsafe { sums::<S, HALVES, false>(codes, offset, out) }
 }
 
-/// The same of codes below 64, of which `zero` stands for zero.
+/// Sums as above, for codes below 64 with `zero` as the code of zero.
 #[inline(always)]
 unsafe fn narrow_sums<S: SimdIsa, const HALVES: bool>(codes: *const u8, zero: i32, out: *mut i32) {
     // SAFETY: by the caller.
@@ -210,7 +210,7 @@ impl Unpack<'_> {
     }
 }
 
-/// Asks for the scales of `n` blocks of a panel, which need not be valid, from block `first` on.
+/// Prefetches the scales of `n` blocks of a panel, which need not be valid, from block `first` on.
 #[inline(always)]
 pub(crate) unsafe fn prefetch_scales<S: SimdIsa, const TO_L1: bool>(
     kind: ScaleKind,

@@ -1,12 +1,12 @@
 //! One head of a recurrence, computed in blocks of sixteen tokens as products of matrices.
 //!
-//! The matrix `S` of a head changes only at positions that are multiples of sixteen. Between them, what the
-//! tokens of the current block add to it is kept aside as their keys `k` and updates `u`. With the decays
-//! `d`, the weight of token `s` at token `t` is `w(s, t) = d(s + 1) … d(t)`, and that of the matrix, `W(t)`,
-//! the product of all decays of the block so far. The recurrence `S(t) = d(t) S(t - 1) + k(t) ⊗ u(t)`, `y(t)
-//! = S(t)ᵀq(t)` becomes, with sums over the tokens of the block,
+//! The matrix `S` of a head changes only at positions that are multiples of sixteen. Between them, the
+//! changes by the tokens of the current block are kept aside as their keys `k` and updates `u`. With the
+//! decays `d`, the weight of token `s` at token `t` is `w(s, t) = d(s + 1) … d(t)`, and that of the matrix,
+//! `W(t)`, the product of all decays of the block so far. The recurrence `S(t) = d(t) S(t - 1) + k(t) ⊗
+//! u(t)`, `y(t) = S(t)ᵀq(t)` becomes, with sums over the tokens of the block,
 //!
-//! - `r(t) = W(t) Sᵀk(t) + Σ_{s<t} w(s, t) (k(s)·k(t)) u(s)`: what the state gives for the key,
+//! - `r(t) = W(t) Sᵀk(t) + Σ_{s<t} w(s, t) (k(s)·k(t)) u(s)`: the state's value for the key,
 //! - `u(t) = strength (v(t) - r(t))` by the delta rule, `strength v(t)` in a state space model,
 //! - `y(t) = W(t) Sᵀq(t) + Σ_{s≤t} w(s, t) (k(s)·q(t)) u(s)`,
 //! - `S ← W(15) S + Σ_s k(s) ⊗ w(s, 15) u(s)` after the last token of the block.
@@ -17,13 +17,13 @@
 //! forward substitution in place of an inverse. `S` is read once for several tokens, and written once for
 //! sixteen.
 //!
-//! **Every bit is the same however the tokens are divided into steps.** A state holds all that later tokens
-//! of its block need: keys, updates, weights and their number. A token's result is a function of these and of
-//! its own row: products with `S` are summed over rows in order in one chain, products of keys in lanes, sums
-//! over the block's tokens in their order, weights by one multiplication a token. The register tiles group
-//! tokens and columns, never the terms of a sum. So the last tokens of an unfinished block get the bits that
-//! they have when all sixteen are computed together, the block goes on from its state with the next step,
-//! checkpoint or copy, and `S` is the same at each multiple of sixteen.
+//! **Every bit is the same for every division of tokens into steps.** A state holds everything that later
+//! tokens of its block need: keys, updates, weights and their number. A token's result is a function of these
+//! and of its own row: products with `S` are summed over rows in order in one chain, products of keys in
+//! lanes, sums over the block's tokens in their order, weights by one multiplication a token. The register
+//! tiles group tokens and columns, never the terms of a sum. So the last tokens of an unfinished block get
+//! the bits that they have when all sixteen are computed together, the block continues from its state with
+//! the next step, checkpoint or copy, and `S` is the same at each multiple of sixteen.
 
 use std::ops::Range;
 
@@ -43,15 +43,15 @@ pub(super) struct HeadState<'a> {
     matrix: &'a mut [f32],
     /// Weights of the block's tokens.
     weights: &'a mut [f32],
-    /// The weight of the matrix, then nothing.
+    /// The weight of the matrix, followed by padding.
     matrix_weight: &'a mut [f32],
     /// Updates of the block's tokens, `[16 tokens, groups, 16]`.
     updates: &'a mut [f32],
 }
 
 impl<'a> HeadState<'a> {
-    /// From the elements of a head: `[2, 16]` and `[16, groups, 16]` of the block, `[groups, key_dim, 16]` of
-    /// the matrix.
+    /// Borrows the elements of a head: `[2, 16]` and `[16, groups, 16]` of the block, `[groups, key_dim, 16]`
+    /// of the matrix.
     pub(super) fn new(block: &'a mut [f32], matrix: &'a mut [f32], shape: &StateLayerShape) -> Self {
         let (weights, rest) = block.split_at_mut(BLOCK);
         let (matrix_weight, updates) = rest.split_at_mut(COLUMNS);
@@ -125,7 +125,7 @@ struct Factors<const T: usize> {
 /// few for single tokens, for which filling large tables would take as long as the arithmetic.
 struct BlockPart<'a> {
     rows: &'a HeadRows<'a>,
-    /// The row of the first, and which token of the block it is.
+    /// Row of the first token, and its index in the block.
     first: usize,
     at: usize,
     n: usize,
@@ -133,7 +133,7 @@ struct BlockPart<'a> {
 
 impl<'a> BlockPart<'a> {
     /// # Safety
-    /// The ISA's features must be available; nothing else may use the head's part of the output.
+    /// The ISA's features must be available; no other thread may use the head's part of the output.
     #[inline(always)]
     unsafe fn run<S: SimdIsa, const T: usize, const V: usize>(&self, state: &mut HeadState<'_>) {
         let mut vectors = [&[][..]; V];
@@ -164,7 +164,7 @@ impl<'a> BlockPart<'a> {
         }
     }
 
-    /// Prefetches what the next head of the sequence, which is at the same token, reads before its matrix.
+    /// Prefetches the data that the next head of the sequence, at the same token, reads before its matrix.
     ///
     /// # Safety
     /// The ISA's features must be available.
@@ -177,7 +177,7 @@ impl<'a> BlockPart<'a> {
         unsafe { prefetch_bytes::<S, false>(next, n_elements * size_of::<f32>()) };
     }
 
-    /// Lists what is multiplied with the matrix: key and query of each token, or its query alone where an
+    /// Lists the vectors to multiply with the matrix: key and query of each token, or only its query if an
     /// update does not depend on the state.
     #[inline(always)]
     fn list_vectors<const V: usize>(&self, vectors: &mut [&'a [f32]; V]) -> usize {
@@ -220,11 +220,11 @@ impl<'a> BlockPart<'a> {
         state.matrix_weight[0] = of_matrix;
     }
 
-    /// Updates and outputs of `G` groups of columns, and the matrix of the next block when this one is
-    /// complete, which is when it has keys.
+    /// Updates and outputs of `G` groups of columns, and the matrix of the next block if this one is
+    /// complete, in which case it has keys.
     ///
     /// # Safety
-    /// The ISA's features must be available; the groups must exist; nothing else may use the output.
+    /// The ISA's features must be available; the groups must exist; no other thread may use the output.
     #[inline(always)]
     unsafe fn columns<S: SimdIsa, const T: usize, const V: usize, const G: usize>(
         &self,

@@ -1,12 +1,12 @@
 //! Products of matrices in register tiles, for the blocks of a recurrence: vectors of several tokens with a
-//! head's matrix, and the matrix after a block. Every element is one sum in one order, whatever the tile.
-//! Does not know keys, queries and decays.
+//! head's matrix, and the matrix after a block. Every element is one sum in one order, independent of the
+//! tile. Does not know keys, queries and decays.
 
 use super::keys::KeyRows;
 use super::state::{BLOCK, COLUMNS};
 use crate::simd::{SimdIsa, prefetch_bytes};
 
-/// Elements between what a single token reads of a matrix and what it prefetches: 8 KiB.
+/// Prefetch distance of a single token's pass over a matrix, in elements: 8 KiB.
 const PREFETCH_DISTANCE: usize = 2048;
 
 /// Products of at most `V` keys and queries with `G` groups of columns.

@@ -1,4 +1,4 @@
-//! Depthwise causal convolution over the last tokens of a sequence. Does not know what is convolved.
+//! Depthwise causal convolution over the last tokens of a sequence. Does not know the meaning of its input.
 
 use std::ops::Range;
 
@@ -9,13 +9,13 @@ use crate::rows::{load_part, store_part};
 use crate::simd::{Kernel, SimdIsa, silu};
 use crate::threads::ThreadPool;
 
-/// Most tokens of a convolution: the window is kept in registers.
+/// Maximum number of tokens of a convolution: the window is kept in registers.
 pub const MOST_TAPS: usize = 8;
 
 /// A convolution over columns of a projection, followed by SiLU, in place.
 pub(super) struct Conv<'a> {
     pub(super) weights: ConvWeights<'a>,
-    /// Columns of a row.
+    /// Number of columns of a row.
     pub(super) stride: usize,
     /// The first column of the channels.
     pub(super) first_col: usize,
@@ -85,11 +85,11 @@ fn run(
 /// One span and one group of channels.
 ///
 /// # Safety
-/// Nothing else may use the span's rows in these columns.
+/// No other thread may use the span's rows in these columns.
 struct ConvSpan<'a> {
     conv: &'a Conv<'a>,
     rows: &'a Disjoint<'a, f32>,
-    /// Rows of the three inputs of the gated short convolution, whose outputs `rows` are.
+    /// Rows of the three inputs of the gated short convolution whose outputs are `rows`.
     gated: Option<&'a [f32]>,
     window: &'a mut [f32],
     columns: Range<usize>,

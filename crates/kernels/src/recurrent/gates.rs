@@ -1,5 +1,5 @@
-//! What surrounds the recurrence: lengths of queries and keys, decay and strength of each head, the gated
-//! norm of the output. Does not know states.
+//! Steps around the recurrence: lengths of queries and keys, decay and strength of each head, the gated norm
+//! of the output. Does not know states.
 
 use super::keys::KeyProducts;
 use crate::disjoint::Disjoint;
@@ -24,7 +24,7 @@ impl GateScratch {
         self.gates.extend(gates);
     }
 
-    /// Decay and strength.
+    /// Decay and strength of a head at a row.
     pub(super) fn of(&self, row: usize, head: usize) -> (f32, f32) {
         self.gates[row * self.n_heads + head]
     }
@@ -68,8 +68,8 @@ pub(super) fn state_space_gates(
     scratch.fill(shape.n_heads, (0..x.len() / stride).flat_map(of_row));
 }
 
-/// Divides the heads in the first `width` columns of each row by their lengths, and queries, the first half,
-/// by the root of the number of their elements besides.
+/// Divides the heads in the first `width` columns of each row by their lengths; queries, the first half, also
+/// by the root of the number of their elements.
 pub(super) fn normalize_heads(x: &mut [f32], stride: usize, width: usize, dim: usize, pool: &ThreadPool) {
     let n_rows = x.len() / stride;
     let x = Disjoint::new(x);
@@ -119,7 +119,7 @@ pub(super) struct GatedNorm<'a> {
     pub(super) gain: &'a [f32],
     /// Epsilon that is added to the mean square.
     pub(super) eps: f32,
-    /// Columns of a group, each normed for itself.
+    /// Number of columns of a group, each normed for itself.
     pub(super) width: usize,
     /// Whether the output is multiplied with SiLU of the gate before it is normed, or after.
     pub(super) gates_first: bool,

@@ -28,7 +28,7 @@ pub(super) struct BlockKeys<'a> {
     pub(super) n_kept: usize,
     pub(super) key_dim: usize,
     pub(super) x: &'a [f32],
-    /// Columns of a row of `x`.
+    /// Number of columns of a row of `x`.
     pub(super) stride: usize,
     pub(super) key_col: usize,
     pub(super) query_col: usize,
@@ -62,8 +62,8 @@ impl<'a> BlockKeys<'a> {
         &self.x[row * self.stride + self.query_col..][..self.key_dim]
     }
 
-    /// Keeps the keys of a span's tokens that are in an unfinished block after it. `part` is a state's
-    /// [`super::state`] part of the group, with what it was before the span.
+    /// Keeps the keys of a span's tokens that are in an unfinished block after it. `part` is the group's
+    /// [`super::state`] part of a state, with its content before the span.
     pub(super) fn keep(&self, span: &StateSpan, part: &mut [f32]) {
         if span.n_rows == 0 {
             return;

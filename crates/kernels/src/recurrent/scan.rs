@@ -13,16 +13,16 @@ use crate::threads::ThreadPool;
 
 /// Places of the heads of all tokens in a row.
 pub(super) struct Scan<'a> {
-    /// Columns of a row.
+    /// Number of columns of a row.
     pub(super) stride: usize,
     /// The first columns of all queries, keys and values.
     pub(super) query_col: usize,
     pub(super) key_col: usize,
     pub(super) value_col: usize,
-    /// The head of queries and keys that serves a head.
+    /// Function from a head to its head of queries and keys.
     pub(super) key_head: &'a (dyn Fn(usize) -> usize + Sync),
-    /// Factor of the value that is added to the output, a head; none for the delta rule, by which what the
-    /// state already gives for the key is taken from the value.
+    /// Factor of the value that is added to the output, a head; none for the delta rule, which subtracts the
+    /// state's present value for the key from the value.
     pub(super) skip: Option<&'a [f32]>,
 }
 

@@ -1,5 +1,5 @@
 //! The recurrent states of one layer, a slot for each sequence: the window of a convolution in groups of
-//! sixteen columns, and the heads. Does not know what they mean.
+//! sixteen columns, and the heads. Does not know their meaning.
 
 use std::ops::Range;
 
@@ -7,32 +7,32 @@ use throng_os::memory::{AlignedBytes, Pages};
 
 use crate::disjoint::Disjoint;
 
-/// Columns of a group: a vector.
+/// Number of columns of a group: a vector.
 pub(super) const COLUMNS: usize = 16;
 
-/// Tokens of a block: a head's matrix changes once in so many. As many as columns, so that what is kept of
-/// each token of a block is an element of a vector.
+/// Tokens of a block: a head's matrix changes once in this number of tokens. Equal to the number of columns,
+/// so that the kept data of a token of a block is an element of a vector.
 pub(super) const BLOCK: usize = COLUMNS;
 
 /// The sizes of one layer's state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StateLayerShape {
-    /// Channels of the convolution.
+    /// Number of channels of the convolution.
     pub n_channels: usize,
-    /// Tokens of the convolution.
+    /// Number of tokens of the convolution.
     pub kernel: usize,
-    /// Heads; 0 for a layer that is only a convolution.
+    /// Number of heads; 0 for a layer that is only a convolution.
     pub n_heads: usize,
-    /// Heads of keys, each of which serves as many heads.
+    /// Number of heads of keys, each of which serves the same number of heads.
     pub n_key_heads: usize,
-    /// Rows of a head's matrix.
+    /// Number of rows of a head's matrix.
     pub key_dim: usize,
-    /// Columns of a head's matrix.
+    /// Number of columns of a head's matrix.
     pub value_dim: usize,
 }
 
 impl StateLayerShape {
-    /// Groups of columns of one head's matrix.
+    /// Number of groups of columns of one head's matrix.
     pub(super) fn n_head_groups(&self) -> usize {
         self.value_dim.div_ceil(COLUMNS)
     }
@@ -66,7 +66,7 @@ impl StateLayerShape {
         windows + group * len..windows + (group + 1) * len
     }
 
-    /// The parts of a head's block and of its matrix. The matrices of all heads stand together, so that
+    /// The parts of a head's block and of its matrix. The matrices of all heads are contiguous, so that
     /// reading them is one stream.
     pub(super) fn head_parts(&self, head: usize) -> [Range<usize>; 2] {
         let ([_, groups, blocks, _], lens) = (self.ends().unwrap_or_default(), self.head_lens());
@@ -87,19 +87,19 @@ impl StateLayerShape {
     }
 }
 
-/// New tokens of one sequence, and what they do to its state.
+/// New tokens of one sequence, and their effect on its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateSpan {
-    /// The row of the first.
+    /// Index of the first token's row.
     pub first_row: usize,
     /// Number of rows; none where a state is only copied.
     pub n_rows: usize,
-    /// The slot with the state before them; none: zeros.
+    /// Slot with the state before the tokens; none: zeros.
     pub from: Option<u32>,
-    /// The slot that gets the state after them.
+    /// Slot that gets the state after the tokens.
     pub to: u32,
-    /// Whether it goes on with the sequence of the span before, from the row after its last one and the slot
-    /// that it wrote.
+    /// Whether the span continues the sequence of the span before, from the row after its last one and the
+    /// slot that it wrote.
     pub continues: bool,
 }
 
@@ -131,6 +131,30 @@ impl StateLayer {
         let (n, from, to) = (self.shape.n_elements().unwrap_or(0), from as usize, to as usize);
         assert!(from < self.n_slots && to < self.n_slots, "a slot that does not exist");
         self.elements().copy_within(from * n..(from + 1) * n, to * n);
+    }
+
+    /// Bytes of one state.
+    pub fn slot_bytes(&self) -> usize {
+        self.shape.n_elements().unwrap_or(0) * size_of::<f32>()
+    }
+
+    /// The bytes of a state.
+    ///
+    /// # Panics
+    /// When the slot does not exist.
+    pub fn slot(&self, slot: u32) -> &[u8] {
+        assert!((slot as usize) < self.n_slots, "a slot that does not exist");
+        &self.bytes.as_slice()[slot as usize * self.slot_bytes()..][..self.slot_bytes()]
+    }
+
+    /// The bytes of a state, to be overwritten.
+    ///
+    /// # Panics
+    /// When the slot does not exist.
+    pub fn slot_mut(&mut self, slot: u32) -> &mut [u8] {
+        assert!((slot as usize) < self.n_slots, "a slot that does not exist");
+        let n_bytes = self.slot_bytes();
+        &mut self.bytes.as_mut_slice()[slot as usize * n_bytes..][..n_bytes]
     }
 
     fn elements(&mut self) -> &mut [f32] {
@@ -172,7 +196,7 @@ pub(super) struct StateWriter<'a> {
 }
 
 impl StateWriter<'_> {
-    /// A part of the slot that a span writes, with what it holds before the span's tokens.
+    /// A part of the slot that a span writes, with its content before the span's tokens.
     ///
     /// # Safety
     /// No other thread may take an overlapping part for a span of the same sequence, and no part taken before

@@ -2,38 +2,38 @@
 
 use super::rows::{softcap, softmax};
 
-/// Shape of an attention call besides its tensors.
+/// Shape of an attention call, without its tensors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
-    /// Query heads.
+    /// Number of query heads.
     pub n_heads: usize,
     /// Key and value heads; divides `n_heads`, consecutive query heads share one (Ainslie et al. 2023,
     /// arXiv:2305.13245).
     pub n_kv_heads: usize,
-    /// Elements of one head.
+    /// Number of elements of one head.
     pub head_dim: usize,
     /// Factor on `q · k`, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// `s = cap tanh(s / cap)` before the mask (Gemma 2).
     pub softcap: Option<f32>,
-    /// A query at position p sees positions `p - window + 1 ..= p` (Mistral, arXiv:2310.06825) and, in both
-    /// directions, `p + window - 1` at most.
+    /// A query at position p attends to positions `p - window + 1 ..= p` (Mistral, arXiv:2310.06825) and, in
+    /// both directions, `p + window - 1` at most.
     pub window: Option<usize>,
-    /// First position with stored keys and values, 0 for all. A position below it is seen only by its own
-    /// query.
+    /// First position with stored keys and values, 0 for all. Only a position's own query attends to
+    /// positions below it.
     pub first_position: usize,
-    /// A query at position p sees positions `p / chunk * chunk ..= p` (Llama 4).
+    /// A query at position p attends to positions `p / chunk * chunk ..= p` (Llama 4).
     pub chunk: Option<usize>,
-    /// Values are not stored: they are the elements of the keys from this one on (multi-head latent attention
-    /// in its absorbed form, arXiv:2405.04434).
+    /// Values are not stored: they are the elements of the keys from this index on (multi-head latent
+    /// attention in its absorbed form, arXiv:2405.04434).
     pub values_in_keys: Option<usize>,
-    /// Whether a query sees the positions after its own, too (encoders, arXiv:1810.04805). All tokens of a
-    /// sequence are then of one step.
+    /// Whether a query also attends to the positions after its own (encoders, arXiv:1810.04805). All tokens
+    /// of a sequence are then of one step.
     pub is_bidirectional: bool,
 }
 
 impl AttentionShape {
-    /// Heads of these numbers and size that see all positions.
+    /// Heads of these numbers and size that attend to all positions.
     pub const fn new(n_heads: usize, n_kv_heads: usize, head_dim: usize, scale: f32) -> Self {
         Self {
             n_heads,
@@ -49,14 +49,14 @@ impl AttentionShape {
         }
     }
 
-    /// The first position a query at `position` sees.
+    /// First position that a query at `position` attends to.
     pub fn first_visible(&self, position: usize) -> usize {
         let of_window = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
         let of_chunk = self.chunk.map_or(0, |chunk| position / chunk * chunk);
         of_window.max(of_chunk).max(self.first_position.min(position))
     }
 
-    /// The position after the last one that a query at `position` sees, in a sequence of `n_tokens`.
+    /// End of the positions that a query at `position` attends to, in a sequence of `n_tokens`.
     pub fn end_visible(&self, position: usize, n_tokens: usize) -> usize {
         if !self.is_bidirectional {
             return position + 1;
@@ -64,12 +64,12 @@ impl AttentionShape {
         self.window.map_or(n_tokens, |window| n_tokens.min(position + window))
     }
 
-    /// Whether a query sees all positions before its own and none after it.
+    /// Whether a query attends to all positions before its own and none after it.
     pub fn sees_all_before(&self) -> bool {
         self.window.is_none() && self.chunk.is_none() && self.first_position == 0 && !self.is_bidirectional
     }
 
-    /// Elements of a value.
+    /// Number of elements of a value.
     pub fn value_dim(&self) -> usize {
         self.head_dim - self.values_in_keys.unwrap_or(0)
     }
@@ -84,9 +84,9 @@ pub struct PagedKv<'a> {
     pub values: &'a [f32],
     /// Position p lies in block `block_table[p / block_tokens]`, slot `p % block_tokens`.
     pub block_table: &'a [u32],
-    /// Tokens of one block.
+    /// Number of tokens of one block.
     pub block_tokens: usize,
-    /// Tokens of the sequence.
+    /// Number of tokens of the sequence.
     pub n_tokens: usize,
 }
 

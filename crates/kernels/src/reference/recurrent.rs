@@ -13,12 +13,12 @@ pub struct ConvWeights<'a> {
 }
 
 impl ConvWeights<'_> {
-    /// Channels.
+    /// Number of channels.
     pub fn n_channels(&self) -> usize {
         self.bias.len()
     }
 
-    /// Tokens that an output depends on.
+    /// Number of tokens that an output depends on.
     pub fn kernel(&self) -> usize {
         self.taps.len() / self.bias.len()
     }
@@ -41,7 +41,7 @@ impl ConvWeights<'_> {
 }
 
 /// The gated short convolution of LFM2 (Liquid AI 2025, arXiv:2511.23404). A row of `x` has the columns `b`,
-/// `c` and `h`, each as many as channels: `out = c · conv(b · h)`.
+/// `c` and `h`, one for each channel in each of them: `out = c · conv(b · h)`.
 ///
 /// # Panics
 /// When the lengths do not fit.
@@ -59,15 +59,15 @@ pub fn short_conv(window: &mut [f32], x: &[f32], conv: &ConvWeights<'_>, out: &m
 /// The sizes of a gated delta net.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeltaShape {
-    /// Heads of queries and keys; each serves as many heads of values.
+    /// Number of heads of queries and keys; each serves the same number of heads of values.
     pub n_key_heads: usize,
-    /// Whether those are every `n_key_heads`-th one, in place of adjacent ones.
+    /// Whether the heads of values of a key head are every `n_key_heads`-th head, instead of adjacent heads.
     pub is_tiled: bool,
-    /// Heads of values.
+    /// Number of heads of values.
     pub n_value_heads: usize,
-    /// Elements of a head of queries or keys.
+    /// Number of elements of a head of queries or keys.
     pub key_dim: usize,
-    /// Elements of a head of values.
+    /// Number of elements of a head of values.
     pub value_dim: usize,
     /// Tokens of the convolution.
     pub kernel: usize,
@@ -82,17 +82,17 @@ impl DeltaShape {
         }
     }
 
-    /// Columns of all queries, and of all keys.
+    /// Number of columns of all queries, and of all keys.
     pub fn key_width(&self) -> usize {
         self.n_key_heads * self.key_dim
     }
 
-    /// Columns of all values.
+    /// Number of columns of all values.
     pub fn value_width(&self) -> usize {
         self.n_value_heads * self.value_dim
     }
 
-    /// Columns of the convolution: queries, keys, values.
+    /// Number of columns of the convolution: queries, keys, values.
     pub fn n_channels(&self) -> usize {
         2 * self.key_width() + self.value_width()
     }
@@ -122,12 +122,11 @@ pub struct DeltaWeights<'a> {
 /// Epsilon that is added to the sum of squares of queries and keys.
 pub const L2_EPS: f32 = 1e-6;
 
-/// A gated delta net (Yang et al. 2024, arXiv:2412.06464) as Qwen3-Next has it. Queries, keys and values pass
-/// the convolution and SiLU; queries and keys are divided by their length, queries by `sqrt(key_dim)`
-/// besides. For each head of values, with the state `S`, `[key_dim, value_dim]`: `S ← e^{rate · softplus(a +
-/// bias)} S`, `S ← S + k ⊗ sigmoid(b) (v - Sᵀk)`, `out = norm(Sᵀq) · silu(z)`. `x` has the columns `q`, `k`,
-/// `v`, `z`, `b`, `a`; `state` is the window of the convolution, `[kernel - 1, n_channels]`, then `S` of each
-/// head.
+/// A gated delta net (Yang et al. 2024, arXiv:2412.06464) as in Qwen3-Next. Queries, keys and values pass the
+/// convolution and SiLU; queries and keys are divided by their length, queries also by `sqrt(key_dim)`. For
+/// each head of values, with the state `S`, `[key_dim, value_dim]`: `S ← e^{rate · softplus(a + bias)} S`, `S
+/// ← S + k ⊗ sigmoid(b) (v - Sᵀk)`, `out = norm(Sᵀq) · silu(z)`. `x` has the columns `q`, `k`, `v`, `z`, `b`,
+/// `a`; `state` is the window of the convolution, `[kernel - 1, n_channels]`, then `S` of each head.
 ///
 /// # Panics
 /// When the lengths do not fit.
@@ -176,29 +175,29 @@ pub fn gated_delta_net(
 /// The sizes of a state space model of Mamba 2.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StateSpaceShape {
-    /// Heads.
+    /// Number of heads.
     pub n_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Groups of adjacent heads that share what is written and what is read.
+    /// Groups of adjacent heads that share their write and read vectors.
     pub n_groups: usize,
-    /// Elements of the state for each element of a head.
+    /// Number of elements of the state for each element of a head.
     pub state_dim: usize,
     /// Tokens of the convolution.
     pub kernel: usize,
-    /// Groups of columns that are normed each for itself; 0: the output is gated and not normed.
+    /// Number of groups of columns that are normed each for itself; 0: the output is gated and not normed.
     pub n_norm_groups: usize,
     /// Bounds of the time that passes with a token.
     pub time_limits: [f32; 2],
 }
 
 impl StateSpaceShape {
-    /// Columns of all heads.
+    /// Number of columns of all heads.
     pub fn width(&self) -> usize {
         self.n_heads * self.head_dim
     }
 
-    /// Columns of the convolution: heads, what is written, what is read.
+    /// Columns of the convolution: heads, write vectors, read vectors.
     pub fn n_channels(&self) -> usize {
         self.width() + 2 * self.n_groups * self.state_dim
     }

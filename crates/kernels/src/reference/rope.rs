@@ -11,8 +11,8 @@ pub enum RopeStyle {
 }
 
 /// Rotates the first `2 cos.len()` elements of one head by the position's angles (Su et al. 2021,
-/// arXiv:2104.09864): `(a, b) → (a cos - b sin, b cos + a sin)`. `cos` and `sin` hold one value a pair; what
-/// is beyond stays as it is.
+/// arXiv:2104.09864): `(a, b) → (a cos - b sin, b cos + a sin)`. `cos` and `sin` hold one value a pair; later
+/// elements stay as they are.
 ///
 /// # Panics
 /// When `cos` and `sin` differ in length or the head is shorter than the rotated part.

@@ -19,7 +19,7 @@ pub enum RouteScore {
 /// without groups).
 ///
 /// # Panics
-/// When lengths differ or more experts are asked for than there are.
+/// When lengths differ or more experts are requested than there are.
 pub fn route_sigmoid(logits: &[f32], bias: &[f32], experts: &mut [u32], weights: &mut [f32]) {
     let k = experts.len();
     assert!(
@@ -38,7 +38,7 @@ pub fn route_sigmoid(logits: &[f32], bias: &[f32], experts: &mut [u32], weights:
 /// Chooses `experts.len()` experts of one row of router logits, most probable first, and their weights.
 ///
 /// # Panics
-/// When `experts` and `weights` differ in length or ask for more experts than there are.
+/// When `experts` and `weights` differ in length or request more experts than there are.
 pub fn route_top_k(logits: &[f32], score: RouteScore, experts: &mut [u32], weights: &mut [f32]) {
     let k = experts.len();
     assert!(weights.len() == k && k <= logits.len(), "{k} of {} experts", logits.len());

@@ -18,7 +18,7 @@ pub enum Activation {
     ClampedSwiglu {
         /// Steepness of the sigmoid.
         alpha: f32,
-        /// The bound.
+        /// Bound of the inputs.
         limit: f32,
     },
 }

@@ -1,4 +1,4 @@
-//! Gates of a sigmoid. Does not know what is gated.
+//! Gates of a sigmoid. Does not know the gated values.
 
 use super::{for_each_row, load_part, store_part};
 use crate::disjoint::Disjoint;

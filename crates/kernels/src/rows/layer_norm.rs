@@ -1,4 +1,4 @@
-//! Layer norm of rows. Does not know what follows it.
+//! Layer norm of rows. Does not know the next operation.
 
 use super::{Columns, for_each_row, load_part, store_part};
 use crate::disjoint::Disjoint;
@@ -20,7 +20,7 @@ pub fn layer_norm(x: &[f32], gain: &[f32], bias: &[f32], eps: f32, out: &mut [f3
     });
 }
 
-/// Elements of the largest group of [`layer_norm_groups`].
+/// Number of elements of the largest group of [`layer_norm_groups`].
 pub const MAX_GROUP: usize = 4096;
 
 /// [`layer_norm`] in place over groups of columns, with an element of gain and bias for each column.

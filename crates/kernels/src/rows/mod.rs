@@ -20,18 +20,18 @@ use crate::threads::ThreadPool;
 
 /// Below this many elements, waking the other threads costs more than it saves.
 pub(crate) const WORTH_FORKING: usize = 16_384;
-/// Elements of one work item.
+/// Number of elements of one work item.
 const ITEM: usize = 4096;
 
 /// Adjacent groups of columns of each row, such as the heads of a projection: `n_groups` of `width` from
 /// `first` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Columns {
-    /// The first column.
+    /// Index of the first column.
     pub first: usize,
     /// Number of groups.
     pub n_groups: usize,
-    /// Columns of one group.
+    /// Number of columns of one group.
     pub width: usize,
 }
 
@@ -41,17 +41,17 @@ impl Columns {
         Self { first: 0, n_groups: shape.n_heads, width: shape.head_dim }
     }
 
-    /// Its key heads, after the queries.
+    /// Columns of the key heads, after the queries.
     pub fn of_keys(shape: &AttentionShape) -> Self {
         Self { first: shape.n_heads * shape.head_dim, n_groups: shape.n_kv_heads, width: shape.head_dim }
     }
 
-    /// Its value heads, after the keys.
+    /// Columns of the value heads, after the keys.
     pub fn of_values(shape: &AttentionShape) -> Self {
         Self { first: Self::of_keys(shape).end(), ..Self::of_keys(shape) }
     }
 
-    /// The column after the last one.
+    /// Column after the last one.
     pub fn end(&self) -> usize {
         self.first + self.n_groups * self.width
     }
@@ -64,7 +64,7 @@ impl Columns {
     }
 }
 
-/// Calls `row(i)` for every row, on all threads when there is enough to do.
+/// Calls `row(i)` for every row, on all threads if there is enough work.
 pub(crate) fn for_each_row(n_rows: usize, cols: usize, pool: &ThreadPool, row: impl Fn(usize) + Sync) {
     if n_rows * cols < WORTH_FORKING {
         return pool.run_here(|| (0..n_rows).for_each(row));
@@ -180,8 +180,8 @@ pub fn gather(x: &[f32], cols: usize, from: &[usize], out: &mut [f32], pool: &Th
     });
 }
 
-/// `out[i] = Σ_j weight_ij x[row_ij]`, rows of `cols`, where `terms` has as many `(row, weight)` for each row
-/// of `out`; added in their order.
+/// `out[i] = Σ_j weight_ij x[row_ij]`, rows of `cols`, where `terms` has the same number of `(row, weight)`
+/// for each row of `out`; added in their order.
 ///
 /// # Panics
 /// When the lengths do not fit or a row is not there.
@@ -249,7 +249,7 @@ pub(crate) unsafe fn store_part<S: SimdIsa>(out: &mut [f32], x: S::F) {
     }
 }
 
-/// One row, in place.
+/// A norm of one row, in place.
 struct Norm<'a> {
     x: &'a mut [f32],
     gain: &'a [f32],
@@ -356,7 +356,7 @@ impl Kernel for Glu<'_> {
     }
 }
 
-/// One row of a network without gates.
+/// The activation of one row of a network without gates.
 struct Activate<'a> {
     x: &'a [f32],
     out: &'a mut [f32],

@@ -34,7 +34,8 @@ pub fn rope<'a>(
     });
 }
 
-/// One head whose pairs are elements of its two halves; what is beyond them stays as it is.
+/// Rotation of one head whose pairs are elements of its two halves; the elements beyond them stay as they
+/// are.
 struct RotateHalves<'a> {
     head: &'a mut [f32],
     cos: &'a [f32],

@@ -1,4 +1,4 @@
-//! Softmax of a list of scores in memory. Does not know what is scored.
+//! Softmax of a list of scores in memory. Does not know the meaning of scores.
 
 use super::{load_part, store_part};
 use crate::simd::{SimdIsa, exp};

@@ -87,7 +87,7 @@ macro_rules! load_sums {
     };
 }
 
-/// Stores them.
+/// Stores the sums.
 macro_rules! store_sums {
     ($stride:literal, $next:literal) => {
         concat!(
@@ -126,7 +126,7 @@ macro_rules! products {
 /// Implements [`super::AmxIsa::add_products`].
 ///
 /// # Safety
-/// The tile configuration is loaded for the groups' tokens; memory is valid as [`ProductRun`] says.
+/// The tile configuration is loaded for the groups' tokens; memory is valid as [`ProductRun`] requires.
 #[inline(always)]
 pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
     run: &ProductRun,
@@ -190,7 +190,7 @@ pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize
 /// Implements [`super::AmxIsa::key_dots`].
 ///
 /// # Safety
-/// The tile configuration is loaded for the groups' query heads; memory is valid as [`KeyRun`] says.
+/// The tile configuration is loaded for the groups' query heads; memory is valid as [`KeyRun`] requires.
 #[inline(always)]
 pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
     // SAFETY: reads and writes what the caller guarantees; all registers that change are named.
@@ -232,7 +232,7 @@ pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
 ///
 /// # Safety
 /// The tile configuration is loaded for the groups' query heads and blocks of sixteen tokens; memory is valid
-/// as [`ValueRun`] says.
+/// as [`ValueRun`] requires.
 #[inline(always)]
 pub(super) unsafe fn value_dots<const G: usize>(run: &ValueRun) {
     // SAFETY: reads and writes what the caller guarantees; all registers that change are named.

@@ -1,10 +1,10 @@
-//! What an ISA with AMX tiles of bf16 offers beside [`SimdIsa`], and the kernels that need it. Compiles on
-//! every architecture; one without AMX has no implementation.
+//! Operations of an ISA with AMX tiles of bf16 beside [`SimdIsa`], and the kernels that need them. Compiles
+//! on every architecture; one without AMX has no implementation.
 
 use super::{KeyRun, ProductRun, SimdIsa, ValueRun};
 use crate::layout::ScaleKind;
 
-/// A kernel that needs AMX tiles; otherwise like [`super::Kernel`].
+/// A kernel that needs AMX tiles, otherwise equal to [`super::Kernel`].
 pub(crate) trait AmxKernel {
     type Output;
 
@@ -36,7 +36,7 @@ pub(crate) trait AmxIsa: SimdIsa {
     /// Converts codes of value + 128 (four columns of sixteen rows) to bf16 weight pairs: columns 0 and 2 of
     /// all rows, then columns 1 and 3. Value × scale (+ min) is rounded to f16, then to bf16.
     unsafe fn byte_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [Self::B; 2];
-    /// The same for two 4-bit codes in each byte (value + 8, or the value if there is a min): the low
+    /// Pairs as above, for two 4-bit codes in each byte (value + 8, or the value if there is a min): the low
     /// nibbles, then the high ones.
     unsafe fn nibble_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [[Self::B; 2]; 2];
     /// Adds the products of a run of blocks to its accumulators. Activations have `X` bf16 parts, weights

@@ -26,9 +26,9 @@ pub(super) unsafe fn store_bf16_pairs(p: *mut u16, a: __m512, b: __m512) {
     }
 }
 
-/// Half floats times a scale, with a min added where there is one, to bf16 of 2^-112 of them. Sign, exponent
-/// and seven bits of ten of the mantissa stay, rounded to nearest (up in a tie, which carries into the
-/// exponent as it should).
+/// Half floats times a scale, with a min added if there is one, as bf16 of 2^-112 times the numbers. Sign,
+/// exponent and seven bits of ten of the mantissa stay, rounded to nearest (up in a tie, which carries into
+/// the exponent as it should).
 #[inline(always)]
 unsafe fn scaled(values: __m512h, scale: __m512i, min: Option<__m512i>) -> __m512i {
     // SAFETY: the features are available, by the callers.

@@ -10,7 +10,7 @@ use crate::layout::ScaleKind;
 /// Implements [`super::SimdIsa::pair_scales`].
 ///
 /// # Safety
-/// AVX-512 FP16 must be available, and memory valid as [`ScaleKind`] says.
+/// AVX-512 FP16 must be available, and memory valid as [`ScaleKind`] requires.
 #[inline(always)]
 pub(super) unsafe fn pair_scales(
     kind: ScaleKind,

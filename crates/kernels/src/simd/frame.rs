@@ -1,4 +1,4 @@
-//! Alignment of the stack frame that spilled vectors live in.
+//! Alignment of the stack frame for spilled vectors.
 
 use std::arch::asm;
 use std::arch::x86_64::__m512;

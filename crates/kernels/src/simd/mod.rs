@@ -36,7 +36,7 @@ pub(crate) use math::{exp, gelu, gelu_tanh, silu, sum, tanh};
 pub(crate) use tile_operands::{KeyRun, ProductRun, TILE_DOTS_BY, ValueRun};
 pub(crate) use tiles::TileConfig;
 
-/// The instruction sets that the kernels know, slowest first.
+/// The instruction sets that the kernels support, slowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IsaKind {
     /// Plain loops, vectorized by the compiler for the target's baseline.
@@ -55,7 +55,7 @@ pub enum IsaKind {
     NeonDotprod,
 }
 
-/// An instruction set that this machine supports. Only detection makes one, so having one proves that its
+/// An instruction set that this machine supports. Values come only from detection, so a value proves that its
 /// instructions may be executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Isa(IsaKind);
@@ -127,8 +127,8 @@ impl Isa {
         }
     }
 
-    /// Most tokens (or query heads) of a register tile: their accumulators fit the vector registers together
-    /// with the operands. A divisor of sixteen.
+    /// Maximum number of tokens (or query heads) of a register tile: their accumulators fit the vector
+    /// registers together with the operands. A divisor of sixteen.
     pub(crate) const fn tile_tokens(self) -> usize {
         match self.0 {
             IsaKind::Avx512Vnni | IsaKind::AmxBf16 => 8,
@@ -217,7 +217,7 @@ pub(crate) trait Kernel {
 /// Marks a [`Kernel`] or [`AmxKernel`] without conditions of its own.
 ///
 /// # Safety
-/// Running it must be sound for every value of the type where the ISA's features are available: it reaches
+/// Running it must be sound for every value of the type on machines with the ISA's features: it accesses
 /// memory through slices whose lengths it checks, or only prefetches.
 pub(crate) unsafe trait CheckedKernel {}
 
@@ -276,10 +276,10 @@ pub(crate) trait SimdIsa: Copy + 'static {
     unsafe fn store(p: *mut f32, x: Self::F);
     unsafe fn load_f16(p: *const u16) -> Self::F;
     unsafe fn load_bf16(p: *const u16) -> Self::F;
-    /// Sixteen numbers in E4M3, each divided by 256: those of the same sign, exponent and mantissa in f16,
-    /// whose bias is larger by eight. The two codes of NaN count as ±480.
+    /// Sixteen numbers in E4M3, each divided by 256: f16 numbers with the same sign, exponent and mantissa,
+    /// since the bias of f16 is larger by eight. The two codes of NaN count as ±480.
     unsafe fn load_e4m3(p: *const u8) -> Self::F;
-    /// Rounds to nearest even.
+    /// Converts to f16, rounded to nearest even, and stores.
     unsafe fn store_f16(p: *mut u16, x: Self::F);
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
@@ -310,14 +310,14 @@ pub(crate) trait SimdIsa: Copy + 'static {
     unsafe fn isub(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn imax(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn iand(a: Self::I, b: Self::I) -> Self::I;
-    /// The largest element.
+    /// The largest element of the vector.
     unsafe fn ilargest(a: Self::I) -> i32;
     /// The sum of the elements.
     unsafe fn isum(a: Self::I) -> i32;
     unsafe fn ishl<const N: u32>(a: Self::I) -> Self::I;
-    /// Shifts zeros in.
+    /// Shifts each element right, filling with zeros.
     unsafe fn ishr<const N: u32>(a: Self::I) -> Self::I;
-    /// The value as a float.
+    /// Converts integers to floats.
     unsafe fn float(a: Self::I) -> Self::F;
     /// The bits of the floats.
     unsafe fn bits(a: Self::F) -> Self::I;
@@ -339,7 +339,8 @@ pub(crate) trait SimdIsa: Copy + 'static {
 
     /// `acc[r] + Σ_{v<4, c<4} codes[v][r][c] x[4v + c]` with codes below 64 and `x >= -127`.
     unsafe fn dot16(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
-    /// The same for codes up to 255, with 128 subtracted from each code if [`SimdIsa::WIDE_IS_SIGNED`].
+    /// The dot product above for codes up to 255, with 128 subtracted from each code if
+    /// [`SimdIsa::WIDE_IS_SIGNED`].
     unsafe fn dot16_wide(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
 
     /// Whether [`SimdIsa::pair_tile`] is implemented.

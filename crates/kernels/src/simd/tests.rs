@@ -28,7 +28,7 @@ const FLOATS: [f32; 20] = [
 ];
 const INTS: [i32; 8] = [0, 1, -1, 127, -128, i32::MAX, i32::MIN, 1 << 24 | 1];
 
-/// Input vectors from which each operation takes what it needs.
+/// Random operands shared by all operation tests.
 struct Inputs {
     floats: [[f32; 16]; 3],
     ints: [[i32; 16]; 2],
@@ -37,7 +37,7 @@ struct Inputs {
     sums: [i32; 16],
     halves: [u16; 16],
     bytes: [[u8; 64]; 4],
-    /// Above -128.
+    /// Elements above -128.
     x: [i8; 16],
 }
 
@@ -71,7 +71,7 @@ impl Inputs {
     }
 }
 
-/// Runs every operation; returns names and results, with every NaN as the same one.
+/// Runs every operation; returns names and results, with the same bits for every NaN.
 struct Everything<'a>(&'a Inputs);
 
 impl Kernel for Everything<'_> {

@@ -35,7 +35,7 @@ pub(crate) struct KeyRun {
     pub(crate) queries: [*const u8; 2],
     /// Each block's [32 dimensions][16 pairs][16 tokens] pairs.
     pub(crate) keys: [*const u8; 2],
-    /// Steps of 32 dimensions.
+    /// Number of steps of 32 dimensions.
     pub(crate) n_steps: usize,
     /// Each group's output: rows of `P` × sixteen scores.
     pub(crate) scores: [*mut f32; 2],

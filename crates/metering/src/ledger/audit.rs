@@ -22,7 +22,7 @@ pub(super) struct AuditQueue {
 /// Facts about a request or a rule for the audit.
 #[derive(Debug, Clone, Copy)]
 pub struct Audited<'a> {
-    /// Event.
+    /// Kind of the event.
     pub event: AuditEvent,
     /// Id of the request.
     pub request_id: &'a str,

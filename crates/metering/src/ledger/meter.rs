@@ -17,7 +17,7 @@ pub struct Meter {
     began: Instant,
     has_begun: bool,
     slot: Option<Slot>,
-    /// Output tokens of answers that have not ended.
+    /// Number of output tokens of answers that have not ended.
     n_running: u64,
 }
 

@@ -26,7 +26,7 @@ pub use meter::Meter;
 pub use prices::{ModelPrice, PriceTable};
 pub use writer::LedgerError;
 
-/// Usage of all requests. Counts nothing until it has been opened.
+/// Usage of all requests. Does not count until it has been opened.
 #[derive(Debug)]
 pub struct Ledger {
     opened: OnceLock<Opened>,
@@ -51,7 +51,7 @@ struct Opened {
 pub struct Counted<'a> {
     /// Name of the caller, for keys of the configuration.
     pub tenant: &'a str,
-    /// Stored key.
+    /// API key of the request, if it is stored.
     pub key: Option<&'a ApiKey>,
     /// Budgets that the request is charged to.
     pub scopes: &'a [BudgetScope],
@@ -128,7 +128,8 @@ impl Ledger {
         self.audit.n_waiting_and_lost()
     }
 
-    /// Starts counting a request, and reserves the maximum that it can spend. `None` if nothing is counted.
+    /// Starts counting a request, and reserves the maximum that it can spend. `None` if requests are not
+    /// counted.
     ///
     /// # Errors
     /// When the request could exceed a budget, or has one and its entry cannot be stored.

@@ -1,4 +1,4 @@
-//! The operator's prices for tokens of each model. Does not know who pays.
+//! The operator's prices for tokens of each model. Does not know the tenants.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct ModelPrice {
     /// Name of the model or adapter.
     pub model: String,
-    /// Price of prompt tokens.
+    /// Price of prompt tokens in dollars per million.
     pub prompt: String,
     /// Price of prompt tokens found in the prefix cache; default: that of other prompt tokens.
     #[serde(default)]
@@ -30,7 +30,7 @@ impl PriceTable {
     /// Parses the prices.
     ///
     /// # Errors
-    /// The invalid price.
+    /// When a price is invalid; the error names it.
     pub fn new(prices: &[ModelPrice]) -> Result<Self, String> {
         let read = |text: &String| {
             parse_millionths(text).filter(|price| *price <= MAX_PRICE).ok_or_else(|| text.clone())

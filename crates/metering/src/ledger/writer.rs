@@ -34,7 +34,7 @@ pub enum LedgerError {
     /// The journal cannot be read or written.
     #[error("the journal of the ledger fails: {0}")]
     Journal(#[from] io::Error),
-    /// The database fails.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -62,8 +62,8 @@ impl Pace {
 }
 
 impl Ledger {
-    /// Writes the entries that the journal has from before, reads past spending, and starts counting
-    /// requests. A failed write does not keep the server from starting.
+    /// Writes the entries that are left in the journal, reads past spending, and starts counting requests.
+    /// The server starts even if a write fails.
     ///
     /// # Errors
     /// When past spending cannot be read.

@@ -7,10 +7,10 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 use throng_core::scheduling::batch::BLOCK_TOKENS;
-use throng_fleet::replica::{Load, Replica, StepTokens};
+use throng_fleet::replica::{Evictions, Load, Replica, StepTokens};
 
-use super::AtScrape;
 use super::requests::ModelLabels;
+use super::{AtScrape, roles};
 
 /// Collector that reads the replicas' statistics at each scrape.
 #[derive(Debug)]
@@ -33,6 +33,13 @@ struct SourceLabels {
     source: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    model_name: String,
+    engine: u32,
+    reason: &'static str,
+}
+
 type Snapshot = Vec<(ModelLabels, Load)>;
 
 impl EngineCollector {
@@ -43,11 +50,15 @@ impl EngineCollector {
 
 impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let replicas = self.replicas.list();
         let loads: Snapshot =
-            self.replicas.list().into_iter().map(|(labels, replica)| (labels, replica.load())).collect();
+            replicas.iter().map(|(labels, replica)| (labels.clone(), replica.load())).collect();
+        roles::encode(&mut encoder, &replicas)?;
         encode_gauges(&mut encoder, &loads)?;
         encode_counters(&mut encoder, &loads)?;
         encode_prompt_sources(&mut encoder, &loads)?;
+        encode_hits(&mut encoder, &loads)?;
+        encode_evictions(&mut encoder, &loads)?;
         encode_cache_config(&mut encoder, &loads)?;
         encode_iteration_tokens(&mut encoder, &loads)
     }
@@ -61,6 +72,16 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt::
     gauge(encoder, loads, "throng_num_requests_paused", "Sequences whose readers are behind", |load| {
         load.n_paused as i64
     })?;
+    gauge(encoder, loads, "throng_kv_blocks_cached", "KV blocks that a later prompt can find", |load| {
+        load.cached_blocks as i64
+    })?;
+    gauge(
+        encoder,
+        loads,
+        "throng_kv_blocks_marked",
+        "Cached KV blocks that clients asked to keep",
+        |load| load.marked_blocks as i64,
+    )?;
     gauge(encoder, loads, "vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1", |load| {
         load.used_blocks as f64 / load.total_blocks.max(1) as f64
     })
@@ -100,6 +121,19 @@ fn encode_counters(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt
     counter("throng_kv_block_transfers_failed", "KV blocks that were not written or not read", |load| {
         load.totals.failed_block_transfers
     })?;
+    counter("throng_kv_blocks_pulled", "KV blocks taken over from other workers", |load| {
+        load.totals.pulled_blocks
+    })?;
+    counter("throng_kv_block_pulls_failed", "KV blocks that did not come from other workers", |load| {
+        load.totals.failed_pulls
+    })?;
+    counter("throng_kv_blocks_served", "KV blocks given to other workers", |load| load.totals.served_blocks)?;
+    counter("throng_kv_pulled_bytes", "Bytes of KV blocks taken over from other workers", |load| {
+        load.totals.pulled_blocks * load.totals.block_bytes
+    })?;
+    counter("throng_kv_served_bytes", "Bytes of KV blocks given to other workers", |load| {
+        load.totals.served_blocks * load.totals.block_bytes
+    })?;
     counter("throng_engine_steps", "Steps that ended", |load| load.totals.steps)?;
     counter("throng_engine_failed_requests", "Requests that ended with a failure", |load| {
         load.totals.failed_requests
@@ -128,6 +162,35 @@ fn counter(
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     loads.iter().try_for_each(|(labels, load)| {
         metric.encode_family(labels)?.encode_counter::<ModelLabels, _, f64>(&value(load), None)
+    })
+}
+
+fn encode_hits(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt::Result {
+    let (name, help) = ("throng_cache_hit_tokens", "Prompt tokens found in the cache, by where they were");
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    loads.iter().try_for_each(|(labels, load)| {
+        let (hits, restored) = (load.totals.cache_hit_tokens, load.totals.restored_hit_tokens);
+        let sources = [("memory", hits.saturating_sub(restored)), ("disk", restored)];
+        sources.into_iter().try_for_each(|(source, n_tokens)| {
+            let ModelLabels { model_name, engine } = labels.clone();
+            let labels = SourceLabels { model_name, engine, source };
+            metric.encode_family(&labels)?.encode_counter::<ModelLabels, _, f64>(&n_tokens, None)
+        })
+    })
+}
+
+fn encode_evictions(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt::Result {
+    let (name, help) = ("throng_kv_blocks_evicted", "Cached KV blocks that gave way, by their marks");
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    loads.iter().try_for_each(|(labels, load)| {
+        let Evictions { unmarked, expired, over_share, marked } = load.totals.evictions;
+        let reasons =
+            [("unmarked", unmarked), ("expired", expired), ("over_share", over_share), ("marked", marked)];
+        reasons.into_iter().try_for_each(|(reason, n_blocks)| {
+            let ModelLabels { model_name, engine } = labels.clone();
+            let labels = ReasonLabels { model_name, engine, reason };
+            metric.encode_family(&labels)?.encode_counter::<ModelLabels, _, f64>(&n_blocks, None)
+        })
     })
 }
 

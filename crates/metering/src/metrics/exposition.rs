@@ -10,7 +10,7 @@ use http::{HeaderMap, header};
 pub enum Exposition {
     /// Prometheus's text format 0.0.4, supported by all scrapers. The default.
     Text,
-    /// OpenMetrics 1.0.0.
+    /// OpenMetrics 1.0.0 text.
     OpenMetrics,
 }
 

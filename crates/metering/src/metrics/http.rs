@@ -36,7 +36,7 @@ pub struct HttpMetrics {
 }
 
 impl HttpMetrics {
-    /// Registers the counters.
+    /// Registers the counters at a registry.
     pub fn register(registry: &mut Registry) -> Self {
         let requests = Family::default();
         let duration = Family::new_with_constructor((|| Histogram::new(DURATION_BUCKETS_S)) as fn() -> _);

@@ -1,4 +1,5 @@
-//! Metrics about the program and the served models, as gauges that are always 1. Does not know either.
+//! Metrics about the program and the served models, as gauges that are always 1. Does not know the program
+//! and the models.
 
 use std::fmt;
 

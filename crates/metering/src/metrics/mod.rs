@@ -13,6 +13,7 @@ mod moderation;
 mod process;
 mod requests;
 mod response_cache;
+mod roles;
 mod tools;
 
 use std::collections::BTreeMap;

@@ -38,7 +38,7 @@ pub struct ModelLabels {
 }
 
 impl ModelLabels {
-    /// Labels of metrics of a model, whichever engine serves it.
+    /// Labels of a model's metrics, for any engine that serves it.
     pub fn of_model(model_name: &str) -> Self {
         Self::of_engine(model_name, 0)
     }
@@ -114,7 +114,7 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Registers the metrics.
+    /// Registers the metrics at a registry.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::with_histograms(&mut |name, help, buckets| {
             let family = Family::new_with_constructor(buckets);

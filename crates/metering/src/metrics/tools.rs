@@ -31,7 +31,7 @@ pub struct ToolMetrics {
 }
 
 impl ToolMetrics {
-    /// Registers the counters.
+    /// Registers the counters at a registry.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let this = Self { calls: Family::default(), known: Arc::default() };
         let help = "Calls of tools that the gateway made, by server, tool and outcome";

@@ -7,6 +7,7 @@ use serde::Serialize;
 use throng_core::fleet::limits::Remaining;
 use throng_core::time::Nanos;
 use throng_core::timeline::request_trace::{PromptChunk, RequestTrace, StepTotals};
+use throng_fleet::replica::{PulledPrefix, SplitFallback, SplitReport};
 
 use super::{GenerationReport, RequestReport, ToolReport};
 
@@ -39,9 +40,53 @@ pub struct Explanation<'a> {
     limits: Option<Limits>,
     /// Timelines of its first prompts from the engine.
     generations: Vec<Generation>,
+    /// Beginnings of its prompts that a worker has taken over from another one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pulled: Vec<Pulled<'a>>,
+    /// Whether other workers have computed its first prompts, and why, where workers have roles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    split: Vec<Split<'a>>,
     /// Calls of tools, in the order of their ends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Pulled<'a> {
+    tokens: u32,
+    from: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct Split<'a> {
+    is_split: bool,
+    /// The reason for the decision.
+    why: &'static str,
+    /// Prompt tokens that the worker of the answer would have had to compute.
+    tokens: u64,
+    /// The worker that was compared for the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefill: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted: Option<Predicted>,
+    /// Time that the other worker took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ms: Option<f64>,
+    /// Prompt tokens whose blocks were taken over while later ones were computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    early_tokens: Option<u32>,
+    /// The reason why the worker of the answer computed the prompt after all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fallback: Option<&'static str>,
+}
+
+/// Predicted times of a prompt: computed at the worker of the answer with the delay of others, or elsewhere.
+#[derive(Debug, Serialize)]
+struct Predicted {
+    here_ms: f64,
+    delay_of_others_ms: f64,
+    there_ms: f64,
+    transfer_ms: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -83,9 +128,11 @@ struct Generation {
     chunks: Vec<Chunk>,
     decode: Steps,
     preemptions: u32,
-    /// Tokens whose keys and values came back from disk, and the time for which it waited for them.
+    /// Tokens whose keys and values were read from disk, and the time that the request waited for them.
     restored_tokens: u32,
     restoring_ms: f64,
+    /// Tokens whose keys and values came from another worker.
+    pulled_tokens: u32,
     pauses: u32,
     paused_ms: f64,
     end_ms: f64,
@@ -163,7 +210,38 @@ impl<'a> Explanation<'a> {
             phases: phases.collect(),
             limits: limits.filter(|limits| limits.requests.is_some() || limits.tokens.is_some()),
             generations: report.generation.iter().flat_map(|g| g.traces()).map(Generation::new).collect(),
+            pulled: report.generation.iter().flat_map(|g| g.pulled()).map(Pulled::new).collect(),
+            split: report.generation.iter().flat_map(|g| g.splits()).map(Split::new).collect(),
             tools: report.tools.iter().map(Tool::new).collect(),
+        }
+    }
+}
+
+impl<'a> Pulled<'a> {
+    fn new(prefix: &'a PulledPrefix) -> Self {
+        Self { tokens: prefix.n_tokens, from: &prefix.from }
+    }
+}
+
+impl<'a> Split<'a> {
+    fn new(report: &'a SplitReport) -> Self {
+        let SplitReport { decision, prefill, took, fallback, n_early, .. } = report;
+        let estimate = decision.estimate;
+        let predicted = decision.prefill.map(|_| Predicted {
+            here_ms: ns(estimate.here),
+            delay_of_others_ms: ns(estimate.delay),
+            there_ms: ns(estimate.there),
+            transfer_ms: ns(estimate.transfer),
+        });
+        Self {
+            is_split: report.is_split(),
+            why: decision.verdict.name(),
+            tokens: estimate.n_tokens,
+            prefill: prefill.as_deref(),
+            predicted,
+            ms: report.is_split().then(|| ms(*took)),
+            early_tokens: Some(*n_early).filter(|n| *n > 0),
+            fallback: fallback.get().copied().map(SplitFallback::name),
         }
     }
 }
@@ -191,6 +269,7 @@ impl Generation {
             pauses: trace.n_pauses,
             restored_tokens: trace.restored_tokens,
             restoring_ms: ns(trace.restoring),
+            pulled_tokens: trace.pulled_tokens,
             paused_ms: ns(trace.paused),
             end_ms: ns(trace.end),
         }
@@ -226,7 +305,7 @@ impl Chunk {
     }
 }
 
-/// Description of a phase.
+/// Description of a phase for readers.
 fn about(name: &str) -> &'static str {
     match name {
         "read" => "until the whole body had arrived",

@@ -13,7 +13,7 @@ use throng_cache::CacheUse;
 /// Maximum number of a request's prompts whose timelines are kept.
 const MAX_TRACED_PROMPTS: usize = 4;
 
-/// Outcome of one choice. The request's outcome is the worst of them: the last in the order of [`Outcome`].
+/// Outcome of one choice. The request's outcome is the worst one: the last in the order of [`Outcome`].
 fn outcome_of(reason: FinishReason) -> Outcome {
     match reason {
         FinishReason::Stop { .. } => Outcome::Stop,
@@ -124,13 +124,16 @@ impl GenerationRecord {
     /// Converts the record into a report, at the request's end.
     pub fn report(self) -> GenerationReport {
         let outcome = self.outcome().name();
+        // Times count from the submission, before another replica computed the prompt.
+        let apart = self.traces.iter().filter_map(|source| source.split()).map(|split| split.took).max();
+        let apart = apart.unwrap_or_default();
         GenerationReport {
             model: self.model,
             n_choices: self.n_choices,
             prompt_tokens: self.prompt_tokens,
             cached_tokens: self.cached_tokens,
             output_tokens: self.output_tokens,
-            submitted: self.read,
+            submitted: self.read.saturating_sub(apart),
             first_step: self.first_step,
             first_token: self.first_token,
             last_token: self.last_token,

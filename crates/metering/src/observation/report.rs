@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use http::Method;
 use throng_core::fleet::limits::Status;
 use throng_core::timeline::request_trace::RequestTrace;
-use throng_fleet::replica::TraceSource;
+use throng_fleet::replica::{PulledPrefix, SplitReport, TraceSource};
 
 use super::TraceParent;
 use super::stages::{Stage, Stages};
@@ -21,7 +21,7 @@ pub struct RequestReport {
     pub trace_parent: Option<TraceParent>,
     /// Address that connected; `unix` on a Unix domain socket.
     pub client: String,
-    /// HTTP method.
+    /// HTTP method of the request.
     pub method: Method,
     /// Pattern of the route; `None` if it is unknown. Never the path itself, which may contain secrets.
     pub route: Option<String>,
@@ -103,9 +103,19 @@ pub struct RequestPhase {
 }
 
 impl GenerationReport {
-    /// The timelines of the first prompts, as far as they have ended.
+    /// The timelines of those of the first prompts that have ended.
     pub fn traces(&self) -> impl Iterator<Item = &RequestTrace> {
         self.traces.iter().filter_map(|source| source.get())
+    }
+
+    /// Beginnings of the first prompts that replicas have taken over from others.
+    pub fn pulled(&self) -> impl Iterator<Item = &PulledPrefix> {
+        self.traces.iter().filter_map(|source| source.pulled())
+    }
+
+    /// Whether other replicas have computed the first prompts, and why.
+    pub fn splits(&self) -> impl Iterator<Item = &SplitReport> {
+        self.traces.iter().filter_map(|source| source.split())
     }
 
     /// The ends of the phases, after the arrival of the head.

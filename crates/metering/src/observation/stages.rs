@@ -7,9 +7,9 @@ use std::time::Duration;
 /// A stage that each request passes once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The body has arrived.
+    /// The body of the request has arrived.
     Body,
-    /// The request's turn to be parsed and tokenized has come.
+    /// The request's turn to be parsed and tokenized.
     Turn,
     /// The prompt is tokenized.
     Tokenized,

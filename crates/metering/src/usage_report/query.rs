@@ -18,7 +18,7 @@ const MAX_NAME_BYTES: usize = 512;
 pub enum UsageKind {
     /// Usage: requests and tokens.
     Completions,
-    /// Costs.
+    /// Costs of requests.
     Costs,
 }
 

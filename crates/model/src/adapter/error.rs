@@ -1,4 +1,4 @@
-//! Why an adapter was refused.
+//! Errors of adapters.
 
 use std::path::PathBuf;
 

@@ -14,7 +14,7 @@ use throng_checkpoint::safetensors::SafetensorsFolder;
 use throng_checkpoint::{FileChanged, TensorSource};
 
 const FILE: &str = "adapter_model.safetensors";
-/// Prefixes that may stand before `N.self_attn…` in the path of a module.
+/// Prefixes that the path of a module may have before `N.self_attn…`.
 const LAYER_PREFIXES: [&str; 4] =
     ["model.layers.", "model.language_model.layers.", "language_model.model.layers.", "layers."];
 

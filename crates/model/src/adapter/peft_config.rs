@@ -1,5 +1,5 @@
-//! `adapter_config.json` as PEFT writes it: the scale of each pair of matrices. Refuses what would change
-//! results and is not computed here. Does not read weights.
+//! `adapter_config.json` as PEFT writes it: the scale of each pair of matrices. Refuses settings that would
+//! change results and are not supported. Does not read weights.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::AdapterError;
 const FILE: &str = "adapter_config.json";
 /// Maximum bytes of an `adapter_config.json`; PEFT writes about one kilobyte.
 const MAX_BYTES: u64 = 1 << 20;
-/// Extensions of a plain LoRA by PEFT, all of them off or absent in one.
+/// PEFT's extensions of a plain LoRA; a plain one has them off or absent.
 const VARIANTS: [&str; 14] = [
     "use_dora",
     "use_qalora",

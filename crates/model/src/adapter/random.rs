@@ -1,4 +1,4 @@
-//! Adapters with random numbers, to measure what adapters cost. Does not know files.
+//! Adapters with random numbers, to measure the cost of adapters. Does not know files.
 
 use fastrand::Rng;
 
@@ -8,9 +8,9 @@ use super::{AdapterSource, Pair};
 /// An adapter of one rank for all linear layers that adapters may change.
 #[derive(Debug, Clone, Copy)]
 pub struct RandomAdapter {
-    /// Rows of `A`.
+    /// Number of rows of `A`.
     pub rank: usize,
-    /// Seed of the numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 

@@ -1,5 +1,4 @@
-//! The adapters of one step: which rows belong to which, held until the next step begins. Does not know
-//! layers.
+//! The adapters of one step: the adapter of each row, held until the next step begins. Does not know layers.
 
 use std::sync::Arc;
 
@@ -13,12 +12,12 @@ use crate::backend::{DeviceMemory, RowGroups};
 pub struct StepAdapters<B: DeviceMemory> {
     /// The tokens of each adapter.
     pub(crate) groups: RowGroups,
-    /// Adapter of each group.
+    /// Id of each group's adapter.
     ids: Vec<AdapterId>,
     weights: Vec<Arc<AdapterWeights<B>>>,
     /// Group of each token; `None` without an adapter.
     group_of: Vec<Option<usize>>,
-    /// Sequences whose adapter is not there.
+    /// Sequences whose adapter is not loaded.
     unknown: Vec<usize>,
 }
 
@@ -30,7 +29,7 @@ impl<B: DeviceMemory> Default for StepAdapters<B> {
 }
 
 impl<B: DeviceMemory> StepAdapters<B> {
-    /// Takes the adapters of a batch from the store. A sequence whose adapter is not there is computed
+    /// Takes the adapters of a batch from the store. A sequence whose adapter is not loaded is computed
     /// without it and is [unknown](Self::unknown).
     pub fn fill(&mut self, batch: &ScheduledBatch, store: &AdapterStore<B>) {
         self.ids.clear();
@@ -63,7 +62,7 @@ impl<B: DeviceMemory> StepAdapters<B> {
         self.ids.is_empty()
     }
 
-    /// Sequences whose adapter is not there, increasing.
+    /// Sequences whose adapter is not loaded, increasing.
     pub fn unknown(&self) -> &[usize] {
         &self.unknown
     }

@@ -1,6 +1,5 @@
-//! The adapters that are in memory, within bounds. An adapter stays as long as someone holds it; a number is
-//! never given twice, so that cached keys and values of one adapter are never taken for another's. Does not
-//! know names.
+//! Adapters in memory, within bounds. An adapter stays as long as it has a holder; a number is never given
+//! twice, so that cached keys and values of one adapter are never taken for another's. Does not know names.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -17,11 +16,11 @@ use crate::config::DecoderConfig;
 /// Bounds on the number and size of adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdapterLimits {
-    /// Most adapters, those included that are held only because requests still use them.
+    /// Maximum number of adapters, those included that are held only because requests still use them.
     pub max_adapters: usize,
-    /// The largest rank.
+    /// Maximum rank of an adapter.
     pub max_rank: usize,
-    /// Most bytes of all adapters together.
+    /// Maximum bytes of all adapters together.
     pub max_bytes: usize,
 }
 
@@ -32,7 +31,7 @@ impl Default for AdapterLimits {
     }
 }
 
-/// The adapters over one model on one device. Runners look them up, whoever loads them holds them.
+/// Adapters over one model on one device. Runners look them up; their loaders hold them.
 pub struct AdapterStore<B: DeviceMemory> {
     state: RwLock<State<B>>,
 }
@@ -58,11 +57,11 @@ pub struct LoadedAdapter {
     pub id: AdapterId,
     /// SHA-256 of its numbers, as they are held.
     pub digest: AdapterDigest,
-    /// The largest rank of its matrices.
+    /// Largest rank of the adapter's matrices.
     pub rank: usize,
-    /// Bytes that it takes.
+    /// Bytes of memory that the adapter takes.
     pub n_bytes: usize,
-    /// Frees it when dropped.
+    /// Value that frees the adapter's memory when it is dropped.
     pub held: Arc<dyn Any + Send + Sync>,
 }
 
@@ -116,7 +115,7 @@ impl<B: DeviceMemory> AdapterStore<B> {
         loaded
     }
 
-    /// Makes a random adapter.
+    /// Creates a random adapter.
     ///
     /// # Errors
     /// When it exceeds the limits or finds no room beside the others.
@@ -134,6 +133,13 @@ impl<B: DeviceMemory> AdapterStore<B> {
     /// The adapter of that number, while it is held.
     pub fn get(&self, id: AdapterId) -> Option<Arc<AdapterWeights<B>>> {
         self.read().held.get(&id).and_then(|entry| entry.weights.clone())
+    }
+
+    /// Gives the next adapter this number, so that stores of two backends number adapters alike. Ignored if
+    /// the number may have been given before.
+    pub fn number_next(&self, id: AdapterId) {
+        let mut state = self.write();
+        state.next = state.next.max(id.0);
     }
 
     /// Adapters held, and their bytes.

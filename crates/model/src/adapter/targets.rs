@@ -1,5 +1,5 @@
-//! Which linear layers adapters may change, by the names that transformers gives them, and where their
-//! outputs stand. Does not know adapters.
+//! Linear layers that adapters may change, by the names that transformers gives them, and the positions of
+//! their outputs. Does not know adapters.
 
 use crate::arch::hf_layer_names;
 use crate::config::{AttentionConfig, DecoderConfig, FeedForward, RopeStyle};
@@ -17,13 +17,13 @@ pub(super) enum Linear {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target {
     pub(super) linear: Linear,
-    /// Its name within a layer (`self_attn.q_proj`).
+    /// Name of the layer within its block (`self_attn.q_proj`).
     pub(super) name: &'static str,
-    /// Columns of its input.
+    /// Number of input columns.
     pub(super) cols: usize,
     /// The first column of its output within the product's.
     pub(super) first_col: usize,
-    /// Columns of its output.
+    /// Number of output columns.
     pub(super) n_cols: usize,
     /// Heads whose rows the model's file has in another order than transformers: the halves of a head
     /// interleaved.

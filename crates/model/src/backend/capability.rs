@@ -91,8 +91,8 @@ impl Capability {
         needed
     }
 
-    /// The default body of an operation that needs it: [`Backend::supports`](super::Backend::supports) has
-    /// said that the device does not have it.
+    /// Default body of an operation that needs the capability:
+    /// [`Backend::supports`](super::Backend::supports) has reported that the device lacks it.
     pub(super) fn is_missing(self) -> ! {
         panic!("the device has no {self}, which it is asked before a model is loaded")
     }

@@ -1,5 +1,5 @@
-//! What a backend may add whose memory is the host's: threads for other work, and weights in a layout that a
-//! file can keep. Does not know operations.
+//! Optional parts of a backend whose memory is the host's: threads for other work, and weights in a layout
+//! that a file can keep. Does not know operations.
 
 use super::{BackendError, MatrixRole};
 use throng_checkpoint::TensorView;
@@ -9,7 +9,7 @@ pub trait HostThreads: Sync {
     /// Number of threads.
     fn n_threads(&self) -> usize;
 
-    /// Calls `share` once on each of them, with its index, and waits for all.
+    /// Calls `share` once on each thread, with its index, and waits for all.
     fn run(&self, share: &(dyn Fn(usize) + Sync));
 }
 
@@ -27,15 +27,15 @@ impl HostThreads for OneThread {
     }
 }
 
-/// Weights as bytes of a layout that the backend names. Both sides of a file agree by the name alone.
+/// Weights as bytes in a layout that the backend names. Files are compatible if these names are equal.
 pub trait PackedWeights<M> {
-    /// The name of the layout and its version; bytes of another name are never given to [`Self::matrix`].
+    /// The name of the layout and its version; [`Self::matrix`] gets only bytes of this name.
     fn layout_id(&self) -> String;
 
     /// The bytes of each part of a matrix.
     fn bytes<'m>(&self, matrix: &'m M) -> Vec<&'m [u8]>;
 
-    /// A matrix of parts whose data are the bytes that [`Self::bytes`] gave. They are copied.
+    /// A matrix of parts whose data are bytes that [`Self::bytes`] returned. They are copied.
     ///
     /// # Errors
     /// When memory does not suffice, or the bytes do not fit the shape.

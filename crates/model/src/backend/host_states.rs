@@ -17,7 +17,7 @@ pub struct HostStates {
 }
 
 impl HostStates {
-    /// States of NaN: nothing may be read before it was written.
+    /// States of NaN: rows must be written before they are read.
     ///
     /// # Errors
     /// When memory does not suffice.
@@ -47,8 +47,8 @@ impl HostStates {
         }
     }
 
-    /// Calls `run` for each span with the state before its tokens, which it makes the state after them, and
-    /// with their rows.
+    /// Calls `run` for each span with its rows and with the state before its tokens, which `run` updates to
+    /// the state after them.
     pub fn each_span(
         &mut self,
         layer_idx: usize,

@@ -7,7 +7,7 @@ use super::BackendError;
 /// `[rows, cols]` of f32, row-major, for a number of rows fixed at creation.
 #[derive(Debug)]
 pub struct HostTensor {
-    /// Values of all rows that were ever in use: growing again writes nothing.
+    /// Values of all rows that were ever in use: growing again does not write them.
     data: Vec<f32>,
     n_rows: usize,
     cols: usize,
@@ -41,32 +41,32 @@ impl HostTensor {
         }
     }
 
-    /// Rows in use.
+    /// Number of rows in use.
     pub fn n_rows(&self) -> usize {
         self.n_rows
     }
 
-    /// Elements of one row.
+    /// Number of elements of one row.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// All rows in use.
+    /// Elements of all rows in use.
     pub fn as_slice(&self) -> &[f32] {
         &self.data[..self.n_rows * self.cols]
     }
 
-    /// All rows in use.
+    /// Elements of all rows in use.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
         &mut self.data[..self.n_rows * self.cols]
     }
 
-    /// Adjacent rows.
+    /// Elements of adjacent rows.
     pub fn rows(&self, rows: &Range<usize>) -> &[f32] {
         &self.as_slice()[rows.start * self.cols..rows.end * self.cols]
     }
 
-    /// Adjacent rows.
+    /// Elements of adjacent rows.
     pub fn rows_mut(&mut self, rows: &Range<usize>) -> &mut [f32] {
         let cols = self.cols;
         &mut self.as_mut_slice()[rows.start * cols..rows.end * cols]

@@ -1,5 +1,4 @@
-//! What a device must hold: buffers, weights, keys and values, and how they get there. Does not know
-//! operations.
+//! Memory of a device: buffers, weights, keys and values, and the copies to it. Does not know operations.
 
 use throng_kernels::low_rank::LowRankPart;
 use throng_kernels::quant::Format;
@@ -44,7 +43,7 @@ pub trait DeviceMemory: Send + Sized + 'static {
     fn set_rows(&mut self, x: &mut Self::Buffer, n_rows: usize);
 
     /// A matrix of `parts` stacked along the rows: all `[rows_i, cols]`, each keeping its own format, so that
-    /// Q, K and V are one projection. The bytes are copied (and repacked as the device likes).
+    /// Q, K and V are one projection. The bytes are copied, in the device's own layout.
     ///
     /// # Errors
     /// When memory does not suffice, or the device does not support the format or the shape.
@@ -58,7 +57,7 @@ pub trait DeviceMemory: Send + Sized + 'static {
         Err(BackendError::lacks(Capability::Experts))
     }
 
-    /// A vector.
+    /// Copies a vector to the device.
     ///
     /// # Errors
     /// When memory does not suffice.
@@ -78,7 +77,7 @@ pub trait DeviceMemory: Send + Sized + 'static {
         Err(BackendError::lacks(Capability::Adapters))
     }
 
-    /// Tables of these rotary embeddings for the positions below `n_positions`, made once;
+    /// Tables of these rotary embeddings for the positions below `n_positions`, computed once;
     /// [`Rotations`](super::rotations::Rotations) computes them on the host.
     ///
     /// # Errors
@@ -135,33 +134,47 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// Copies a step's input to the device.
     fn upload(&mut self, input: &BatchInput, batch: &mut Self::Batch);
 
-    /// Makes `rows`, row after row, the rows of `x` in use, as many as they are.
+    /// Writes `rows`, row after row, to `x`, and sets their number as that of the rows in use.
     fn write_rows(&mut self, x: &mut Self::Buffer, rows: &[f32]);
 
-    /// Waits until all operations before it have finished and gives all rows of `x` in host memory, `[rows,
-    /// cols]`. The caller may overwrite what it gets; the contents of the buffer are unspecified afterwards.
+    /// Waits until all operations before it have finished and returns all rows of `x` in host memory, `[rows,
+    /// cols]`. The caller may overwrite the returned rows; the contents of the buffer are unspecified
+    /// afterwards.
     ///
     /// # Errors
     /// When this or any earlier operation failed on the device.
     fn download<'a>(&mut self, x: &'a mut Self::Buffer) -> Result<&'a mut [f32], BackendError>;
+
+    /// [`Self::download`] for a caller that does not read the rows marked in `known`: these need no copy, and
+    /// their contents are unspecified.
+    ///
+    /// # Errors
+    /// Errors of [`Self::download`].
+    fn download_unknown<'a>(
+        &mut self,
+        x: &'a mut Self::Buffer,
+        _known: &[bool],
+    ) -> Result<&'a mut [f32], BackendError> {
+        self.download(x)
+    }
 }
 
-/// Role of a weight matrix, as far as its layout and its split over several devices depend on it.
+/// Role of a weight matrix, which determines its layout and its split over several devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixRole {
     /// Rows are looked up by token: split by rows.
     Embedding,
-    /// Makes the logits; rows are looked up too where it is also the embedding table. Split by rows.
+    /// Computes the logits; rows are also looked up if it is the embedding table too. Split by rows.
     Output,
-    /// Queries, keys and values stacked in this order, values as many as keys, and output gates, if any, as
-    /// many as queries: split by heads, that is by rows within each.
+    /// Queries, keys and values stacked in this order, with equal numbers of keys and values, and output
+    /// gates, if any, one for each query: split by heads, that is by rows within each.
     QueryKeyValue {
-        /// Rows of the queries.
+        /// Number of rows of the queries.
         n_query_rows: usize,
-        /// Rows of the keys.
+        /// Number of rows of the keys.
         n_key_rows: usize,
     },
-    /// Projection to all that a recurrent mixer reads of a token: every device has all of it.
+    /// Projection to all inputs of a recurrent mixer: every device has all of it.
     RecurrentInput,
     /// Gate stacked on up: column-parallel, split by rows within each half.
     GateUp,
@@ -170,14 +183,15 @@ pub enum MatrixRole {
     RowParallel,
     /// A matrix of one expert, gate stacked on up or down: each expert is split as a network of its own.
     Expert,
-    /// Chooses or weighs experts, or projects to what they work on and back: every device has all of it.
+    /// Chooses or weighs experts, or projects to their input and from their output: every device has all of
+    /// it.
     Router,
 }
 
-/// Keys and values of one block are to be those of another.
+/// A copy of a block's keys and values to another block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCopy {
-    /// The block that is read.
+    /// Block that is read.
     pub from: u32,
     /// The block that is overwritten.
     pub to: u32,
@@ -186,7 +200,7 @@ pub struct BlockCopy {
 /// The bytes of a block as a device exports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceBlockLayout {
-    /// Name and version of the layout. Devices whose layouts have one name read each other's blocks.
+    /// Name and version of the layout. Devices with the same name can read each other's blocks.
     pub name: &'static str,
     /// Bytes of a block over all layers.
     pub n_bytes: usize,

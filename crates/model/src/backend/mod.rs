@@ -4,11 +4,11 @@
 //! A backend implements four traits, in this order:
 //! - [`DeviceMemory`]: buffers, weights, keys and values, and the copies between host and device;
 //! - [`DeviceOps`]: the operations. Those that a Llama needs are required; fusions have default bodies made
-//!   of these, and the others have none to speak of: a device that lacks them says so when it is asked
+//!   of these, and the others have bodies that panic: a device that lacks them reports it when it is asked
 //!   whether it [supports](Backend::supports) a decoder;
 //! - [`RecurrentOps`]: states and operations of recurrent layers, all of them optional;
-//! - [`Backend`]: what the device supports, steps, recorded layers, sampling on the device, and what a
-//!   backend may add whose memory is the host's. All of it is optional.
+//! - [`Backend`]: supported models and formats, steps, recorded layers, sampling on the device, and optional
+//!   parts of backends whose memory is the host's. All of it is optional.
 //!
 //! The plain numbers among the arguments are those of [`crate::shapes`].
 //!
@@ -18,7 +18,7 @@
 //! panic.
 //!
 //! Batch invariance is part of the contract: the result of an operation for one row of a buffer (one token)
-//! has the same bits whatever the other rows are, and on any number of threads.
+//! has the same bits for any other rows, and on any number of threads.
 
 mod capability;
 pub mod host;
@@ -50,6 +50,7 @@ pub use operands::{
 pub use ops::DeviceOps;
 pub use recurrent::{
     Conv, ConvWeights, DeltaNet, DeltaWeights, LayerStates, RecurrentOps, StateSpace, StateSpaceWeights,
+    state_ranges,
 };
 pub use sampling::{SampledRows, SamplingRow, WantedToken};
 pub use step::Ticket;
@@ -62,7 +63,7 @@ pub trait Backend: DeviceOps + RecurrentOps {
         false
     }
 
-    /// Whether the device can run a decoder, which is asked before any of its weights is read.
+    /// Whether the device can run a decoder; called before any of its weights is read.
     ///
     /// # Errors
     /// The capabilities that the device lacks.
@@ -72,7 +73,7 @@ pub trait Backend: DeviceOps + RecurrentOps {
         if lacking.is_empty() { Ok(()) } else { Err(BackendError::Lacks(lacking)) }
     }
 
-    /// Most steps that may be submitted and not collected
+    /// Maximum number of steps that may be submitted and not collected
     /// [`MAX_STEPS_IN_FLIGHT`](throng_core::scheduling::executor::MAX_STEPS_IN_FLIGHT). More than 1 is for
     /// devices that run operations later and choose tokens: then the host plans the next step while the
     /// device runs one.
@@ -80,11 +81,11 @@ pub trait Backend: DeviceOps + RecurrentOps {
         1
     }
 
-    /// Announces the layers of a step, whose operations follow up to [`Self::end_layers`]. For all steps of
-    /// one shape that are announced they are the same operations on the same buffers, with no more rows than
-    /// the shape says. So a device may record them and, at a later step, run them again and say `true`: then
-    /// neither the operations nor `end_layers` follow. Layers with adapters, or that something reads on the
-    /// way, are not announced.
+    /// Announces the layers of a step, whose operations follow up to [`Self::end_layers`]. For all announced
+    /// steps of one shape they are the same operations on the same buffers, with no more rows than the shape
+    /// has. So a device may record them and, at a later step, replay them and return `true`: then neither the
+    /// operations nor `end_layers` follow. Layers with adapters, or whose activations are read in between,
+    /// are not announced.
     fn begin_layers(&mut self, _shape: StepShape) -> bool {
         false
     }
@@ -94,7 +95,7 @@ pub trait Backend: DeviceOps + RecurrentOps {
         Duration::ZERO
     }
 
-    /// Whether the step cannot succeed any more, so that the rest of it may be left out.
+    /// Whether the step can no longer succeed, so that the rest of it may be left out.
     fn has_failed(&self) -> bool {
         false
     }
@@ -108,9 +109,9 @@ pub trait Backend: DeviceOps + RecurrentOps {
         false
     }
 
-    /// Answers some rows of `logits`, in increasing order, which are all rows that it
-    /// [samples](Self::samples), and keeps the answers on the device. The other rows are as they were then. A
-    /// row with a NaN, or without a token that may be chosen, gets [`NO_TOKEN`].
+    /// Chooses tokens for some rows of `logits`, in increasing order, which are all rows that the device
+    /// [samples](Self::samples), and keeps the results on the device. The other rows keep their values of
+    /// that time. A row with a NaN, or without an allowed token, gets [`NO_TOKEN`].
     fn sample(&mut self, _logits: &mut Self::Buffer, _rows: &mut dyn Iterator<Item = SamplingRow<'_>>) {
         unreachable!("a device that samples no row was given some");
     }
@@ -122,8 +123,8 @@ pub trait Backend: DeviceOps + RecurrentOps {
         Ticket::default()
     }
 
-    /// Waits until the step has finished and appends the answers of [`Self::sample`] in it to `sampled`.
-    /// Tickets are collected in the order in which they were given.
+    /// Waits until the step has finished and appends the results of [`Self::sample`] in it to `sampled`.
+    /// Tickets are collected in the order in which they were returned.
     ///
     /// # Errors
     /// When an operation of the step or of one before it failed on the device.
@@ -137,19 +138,19 @@ pub trait Backend: DeviceOps + RecurrentOps {
         &OneThread
     }
 
-    /// The weights in the backend's own layout, where a file can keep them for the next start.
+    /// The weights in the backend's own layout, if a file can keep them for the next start.
     fn packed_weights(&self) -> Option<&dyn PackedWeights<Self::Matrix>> {
         None
     }
 }
 
-/// Token in the place of one that could not be chosen.
+/// Token in place of one that could not be chosen.
 pub const NO_TOKEN: TokenId = TokenId::MAX;
 
 /// Reason why a device refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
-    /// Its memory does not suffice.
+    /// The device's memory does not suffice.
     #[error("no memory for {what} ({n_bytes} bytes)")]
     OutOfMemory {
         /// Object that was to be allocated.
@@ -160,13 +161,13 @@ pub enum BackendError {
     /// The decoder needs capabilities that the device does not have.
     #[error("this backend has no {}", listed(.0))]
     Lacks(BTreeSet<Capability>),
-    /// The backend cannot hold or compute this.
+    /// The backend does not support this operation or cannot hold these weights.
     #[error("this backend cannot do {0}")]
     Unsupported(String),
     /// The device or its driver failed.
     #[error("the device failed: {0}")]
     Device(String),
-    /// Another process that has a part of the model takes part no more.
+    /// Another process that has a part of the model no longer takes part.
     #[error("{0}")]
     PeerLost(String),
 }

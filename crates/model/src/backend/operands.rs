@@ -1,5 +1,5 @@
-//! What operations take: weights with their biases, norms, and the buffers between unfused operations.
-//! Does not know who computes.
+//! Operands of operations: weights with their biases, norms, and the buffers between unfused operations. Does
+//! not know who computes.
 
 use super::{AttentionShape, BackendError, Columns, DeviceMemory, Linear};
 use crate::config::{RelativePositions, Routing};
@@ -7,7 +7,7 @@ use crate::config::{RelativePositions, Routing};
 /// A norm of rows: a root mean square norm or, with a bias, a layer norm.
 #[derive(Debug)]
 pub struct Norm<'a, B: DeviceMemory> {
-    /// One element a column.
+    /// Gains, one for each column.
     pub gain: &'a B::Vector,
     /// Bias of a layer norm, one element a column: rows are centred first, and this is added in the end.
     pub bias: Option<&'a B::Vector>,
@@ -31,13 +31,13 @@ pub struct SplitColumns<'a, B: DeviceMemory> {
     pub sum_idx: usize,
     /// Number of sums, the same on all devices.
     pub n_sums: usize,
-    /// Columns of all devices that belong to it.
+    /// Number of columns of all devices that belong to it.
     pub n_columns: usize,
-    /// Whether this device adds their squares: of those that have the same columns one does.
+    /// Whether this device adds the squares: of the devices with the same columns one does.
     pub is_counted: bool,
     /// Gains, one element a column.
     pub gain: &'a B::Vector,
-    /// The element of the first column.
+    /// Index of the gain's element for the first column.
     pub first_gain: usize,
 }
 
@@ -49,10 +49,10 @@ impl<B: DeviceMemory> Clone for Norm<'_, B> {
 
 impl<B: DeviceMemory> Copy for Norm<'_, B> {}
 
-/// Choice of each row's experts, experts, among all or among those of the best
-/// [groups](crate::config::RoutingGroups): the `routing.n_used` with the highest sum of score and bias (ties:
-/// the smaller index). Their weights are their scores without the bias, made to sum to 1 if
-/// `routing.normalize`, times `routing.scale`.
+/// Choice of each row's experts, among all or among those of the best [groups](crate::config::RoutingGroups):
+/// the `routing.n_used` experts with the highest sum of score and bias (ties: the smaller index). Their
+/// weights are their scores without the bias, scaled to the sum 1 if `routing.normalize`, times
+/// `routing.scale`.
 #[derive(Debug)]
 pub struct Router<'a, B: DeviceMemory> {
     /// `[rows, experts]`.
@@ -61,7 +61,7 @@ pub struct Router<'a, B: DeviceMemory> {
     pub bias: Option<&'a B::Vector>,
     /// A factor of each expert's weight.
     pub scales: Option<&'a B::Vector>,
-    /// Weights by logits.
+    /// Scores of the experts, from router logits.
     pub routing: &'a Routing,
 }
 
@@ -76,7 +76,7 @@ impl<B: DeviceMemory> Copy for Router<'_, B> {}
 /// The queries of an attention call: the first columns of a projection to queries, keys and values.
 #[derive(Debug)]
 pub struct AttentionQueries<'a, B: DeviceMemory> {
-    /// One row a token.
+    /// Rows of queries, keys and values, one for each token.
     pub qkv: &'a B::Buffer,
     /// The heads and the positions that they attend to.
     pub shape: &'a AttentionShape,
@@ -112,8 +112,8 @@ impl<B: DeviceMemory> Clone for IndexQueries<'_, B> {
 
 impl<B: DeviceMemory> Copy for IndexQueries<'_, B> {}
 
-/// Scores by the distance of two tokens. That of a query at `i` and a key at `j`, whose distance is of bucket
-/// `b`, is `(q · k + of_queries[i][b] + of_keys[j][b]) * scale + bias[b]`, of each head.
+/// Scores by the distance of two tokens. For each head, the score of a query at `i` and a key at `j`, whose
+/// distance is in bucket `b`, is `(q · k + of_queries[i][b] + of_keys[j][b]) * scale + bias[b]`.
 #[derive(Debug)]
 pub struct RelativeScores<'a, B: DeviceMemory> {
     /// Buckets of distances.
@@ -136,7 +136,7 @@ impl<B: DeviceMemory> Copy for RelativeScores<'_, B> {}
 
 /// A gated feed-forward network (SwiGLU, GeGLU; arXiv:2002.05202), or one without gates.
 pub struct GatedMlp<B: DeviceMemory> {
-    /// Rows of gate, and of up.
+    /// Number of rows of gate, and of up.
     pub width: usize,
     /// Gate stacked on up, `[2 * width, in]`: two parts, or one. Without gates `[width, in]`.
     pub gate_up: Linear<B>,
@@ -151,13 +151,13 @@ pub struct Scratch<B: DeviceMemory> {
     pub normed: B::Buffer,
     /// A product before it is summed over devices and added to the residual stream, `[tokens, hidden]`.
     pub partial: B::Buffer,
-    /// One for each width of a feed-forward network.
+    /// Buffers, one for each width of a feed-forward network.
     pub mlps: Vec<MlpScratch<B>>,
 }
 
 /// The buffers within a feed-forward network of one width.
 pub struct MlpScratch<B: DeviceMemory> {
-    /// Columns of `hidden`.
+    /// Number of columns of `hidden`.
     pub width: usize,
     /// `[tokens, 2 * width]`, without gates `[tokens, width]`.
     pub gate_up: B::Buffer,

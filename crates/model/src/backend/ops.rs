@@ -1,4 +1,4 @@
-//! The operations of a decoder. Does not know in which order a model needs them.
+//! The operations of a decoder. Does not know the order in which a model needs them.
 
 use std::ops::Range;
 
@@ -49,8 +49,8 @@ pub trait DeviceOps: DeviceMemory {
 
     /// Adds the products of adapters (LoRA, arXiv:2106.09685) to the output of a linear layer: for the rows
     /// of every group that `of` has matrices for, and for each of their parts, `out += scale * (x · aᵀ) · bᵀ`
-    /// in the part's columns. A row's sums have one order whatever the other rows are, and rows in no group
-    /// are not touched.
+    /// in the part's columns. A row's sums have one order, independent of the other rows, and rows in no
+    /// group are not touched.
     fn add_low_rank<'a>(
         &mut self,
         _x: &Self::Buffer,
@@ -86,10 +86,10 @@ pub trait DeviceOps: DeviceMemory {
         shape: &AttentionShape,
     );
 
-    /// Attention of every token over the positions of its sequence that the shape says it sees, read through
-    /// the block table. `out` is `[n, n_heads * value_dim]`. Keys and values of the batch's own tokens are in
-    /// the cache already. A sink is a further score that has no value. Blocks are read in order of position,
-    /// and where this is split over threads depends on the position only.
+    /// Attention of every token over its positions by the shape, read through the block table. `out` is `[n,
+    /// n_heads * value_dim]`. Keys and values of the batch's own tokens are in the cache already. A sink is a
+    /// further score that has no value. Blocks are read in order of position, and the splits over threads
+    /// depend on the position only.
     fn attention(
         &mut self,
         cache: &Self::KvCache,
@@ -101,7 +101,7 @@ pub trait DeviceOps: DeviceMemory {
 
     /// Chooses for every token the positions up to its own that have the highest scores of an indexer, as
     /// many as `chosen` has columns (ties: the smaller position), and writes them in increasing order; a
-    /// token that sees no more positions than that gets
+    /// token with no more positions than that gets
     /// [`ALL_POSITIONS`](throng_kernels::attention::ALL_POSITIONS) in the first column. Keys of the batch's
     /// own tokens are in the cache already, in the place `cache_idx`.
     fn choose_positions(
@@ -129,8 +129,8 @@ pub trait DeviceOps: DeviceMemory {
     }
 
     /// Attention of every token over all tokens of its sequence, whose rows are all in the batch, with
-    /// [scores](RelativeScores) by the distance of two tokens besides. There are as many heads of keys and
-    /// values as of queries. Nothing is cached.
+    /// [scores](RelativeScores) by the distance of two tokens in addition. There are as many heads of keys
+    /// and values as of queries. Nothing is cached.
     fn relative_attention(
         &mut self,
         _batch: &Self::Batch,
@@ -163,7 +163,7 @@ pub trait DeviceOps: DeviceMemory {
     }
 
     /// A product of each head with a matrix of its own: the columns of head `h` in `out` are those of head
-    /// `h` in `x` times `w[h]ᵀ`. Sums have one order as in [`Self::matmul`].
+    /// `h` in `x` times `w[h]ᵀ`. The order of sums is that of [`Self::matmul`].
     fn matmul_heads(
         &mut self,
         _x: &Self::Buffer,
@@ -217,7 +217,8 @@ pub trait DeviceOps: DeviceMemory {
         Capability::ScaleAndCap.is_missing()
     }
 
-    /// [`Self::embed`] with the rows `part` of a table alone: zeros for tokens whose rows other devices have.
+    /// [`Self::embed`] with only the rows `part` of a table: zeros for tokens whose rows are on other
+    /// devices.
     fn embed_part(
         &mut self,
         _table: &Self::Matrix,
@@ -242,8 +243,8 @@ pub trait DeviceOps: DeviceMemory {
     }
 
     /// Sums a product with a [row-parallel](super::MatrixRole::RowParallel) matrix over the devices that have
-    /// a part of the matrix. Every such product passes here once before anything is done with it; on one
-    /// device it is the sum already.
+    /// a part of the matrix. Every such product is passed to this function once before it is used; on one
+    /// device it is complete already.
     fn all_reduce(&mut self, _partial: &mut Self::Buffer) {}
 
     // Fusions.
@@ -280,8 +281,8 @@ pub trait DeviceOps: DeviceMemory {
         self.add(out, &scratch.partial, 1.0);
     }
 
-    /// A gated feed-forward network, of normed rows where there is a norm, not yet summed over devices: `out
-    /// = hidden · downᵀ`, where `hidden` are the [hidden activations](Self::glu) of `x · gate_upᵀ`, biases
+    /// A gated feed-forward network, of normed rows if there is a norm, not yet summed over devices: `out =
+    /// hidden · downᵀ`, where `hidden` are the [hidden activations](Self::glu) of `x · gate_upᵀ`, biases
     /// included: `[n, in] × [2w, in] → [n, w]`, `[n, w] × [out, w] → [n, out]`.
     fn gated_mlp(
         &mut self,

@@ -1,16 +1,18 @@
-//! What a device must do for layers with a recurrent state: hold the states and run tokens through them. Does
-//! not know attention.
+//! Operations for layers with a recurrent state: hold the states and run tokens through them. Does not know
+//! attention.
+
+use std::ops::Range;
 
 use throng_core::scheduling::batch::SlotCopy;
 pub use throng_kernels::reference::{ConvWeights, DeltaWeights, StateSpaceWeights};
 
-use super::{BackendError, Capability, DeviceMemory};
+use super::{BackendError, Capability, DeviceBlockLayout, DeviceMemory};
 use crate::shapes::{DeltaShape, StateSpaceShape};
 use crate::state_cache::StateLayout;
 
 /// States and operations of recurrent layers. An operation runs the tokens of each sequence in order through
-/// its state, as the spans of the batch say ([`BatchInput::states`](crate::batch_input::BatchInput::states));
-/// the result has the same bits however tokens were divided into steps and spans. The formulas are those of
+/// its state, by the spans of the batch ([`BatchInput::states`](crate::batch_input::BatchInput::states)); the
+/// result has the same bits for every division of tokens into steps and spans. The formulas are those of
 /// [`throng_kernels::reference`]. A device that runs no such layers implements nothing here.
 pub trait RecurrentOps: DeviceMemory {
     /// The states of all layers.
@@ -27,6 +29,39 @@ pub trait RecurrentOps: DeviceMemory {
     /// Copies states over all layers, one copy after the other.
     fn copy_states(&mut self, _states: &mut Self::States, _copies: &[SlotCopy]) {
         unreachable!("a device without recurrent states was given some");
+    }
+
+    /// The layout of a slot's bytes over all layers; `None`: states cannot leave this device.
+    fn state_layout(&self, _states: &Self::States) -> Option<DeviceBlockLayout> {
+        None
+    }
+
+    /// Appends this range of a slot's bytes to `bytes`, once all operations before have finished.
+    ///
+    /// # Errors
+    /// When states cannot leave this device, or an earlier operation failed on it.
+    fn export_state(
+        &mut self,
+        _states: &Self::States,
+        _slot: u32,
+        _range: Range<usize>,
+        _bytes: &mut Vec<u8>,
+    ) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("states that leave the device".to_owned()))
+    }
+
+    /// Overwrites a slot's bytes from `start` on.
+    ///
+    /// # Errors
+    /// Errors of [`Self::export_state`].
+    fn import_state(
+        &mut self,
+        _states: &mut Self::States,
+        _slot: u32,
+        _start: usize,
+        _bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("states from elsewhere".to_owned()))
     }
 
     /// The gated short convolution: `[n, 3 * channels] → [n, channels]`.
@@ -66,6 +101,22 @@ pub trait RecurrentOps: DeviceMemory {
     ) {
         Capability::StateSpace.is_missing()
     }
+}
+
+/// The parts of a range over the states of several layers, one after the other, which have `n_bytes`: index
+/// of each layer and range within its state.
+pub fn state_ranges(
+    n_bytes: impl IntoIterator<Item = usize>,
+    range: Range<usize>,
+) -> Vec<(usize, Range<usize>)> {
+    let mut end = 0;
+    let within = |(i, n): (usize, usize)| {
+        let first = end;
+        end += n;
+        let part = range.start.clamp(first, first + n) - first..range.end.clamp(first, first + n) - first;
+        (!part.is_empty()).then_some((i, part))
+    };
+    n_bytes.into_iter().enumerate().filter_map(within).collect()
 }
 
 /// The states of one layer among those of all.

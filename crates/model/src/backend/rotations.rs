@@ -1,4 +1,4 @@
-//! Cosines and sines of rotary embeddings, computed on the host. Does not know which device reads them.
+//! Cosines and sines of rotary embeddings, computed on the host. Does not know the device that reads them.
 
 use std::sync::OnceLock;
 
@@ -33,7 +33,7 @@ impl Rotations {
         Ok(Self { rope: rope.clone(), chunks })
     }
 
-    /// Pairs of elements that are rotated together: half the rotated part of a head.
+    /// Number of pairs of elements that are rotated together: half the rotated part of a head.
     pub fn n_pairs(&self) -> usize {
         self.rope.frequencies.len()
     }
@@ -51,8 +51,8 @@ impl Rotations {
         !self.rope.sections.is_empty()
     }
 
-    /// Appends cosines, then sines, at a position in several sections: each pair by the section that it
-    /// belongs to.
+    /// Appends cosines, then sines, at a position in several sections: each pair uses the position of its
+    /// section.
     pub fn gather(&self, position: [u32; 3], angles: &mut Vec<f32>) {
         let sections = || self.rope.sections.iter().enumerate();
         let at = |section: u8| self.at(position[usize::from(section)] as usize);

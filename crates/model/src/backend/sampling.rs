@@ -13,7 +13,7 @@ pub struct SamplingRow<'a> {
     /// The token whose log-probability is wanted: one to sample, or one of the prompt.
     pub token: WantedToken<'a>,
     /// Number of the most likely tokens that are reported, with their log-probabilities and that of the row's
-    /// token; `None`: no log-probability is.
+    /// token; `None` if no log-probabilities are reported.
     pub logprobs: Option<u32>,
 }
 
@@ -26,7 +26,7 @@ pub enum WantedToken<'a> {
     Prompt(TokenId),
 }
 
-/// The answers to rows that a device was given, in their order.
+/// The tokens and log-probabilities that a device has sampled, in order of rows.
 #[derive(Debug, Default)]
 pub struct SampledRows {
     chosen: Vec<TokenLogprob>,
@@ -56,7 +56,7 @@ impl SampledRows {
         self.push(TokenLogprob { token, logprob: 0.0, rank: 0 }, &[]);
     }
 
-    /// The answers.
+    /// The sampled tokens of the rows.
     pub fn iter(&self) -> impl Iterator<Item = ChosenToken<'_>> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let parts = starts.zip(&self.ends).map(|(start, &end)| &self.top[start..end]);

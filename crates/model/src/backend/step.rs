@@ -1,4 +1,4 @@
-//! Steps as a device sees them: their sizes and their tickets. Does not know scheduling.
+//! Sizes and tickets of steps, for devices. Does not know scheduling.
 
 use crate::batch_input::BatchInput;
 use crate::shapes::StepShape;

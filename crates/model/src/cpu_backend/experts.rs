@@ -20,9 +20,9 @@ use crate::config::{Activation, RoutingGroups, RoutingScore};
 pub(super) struct ExpertsScratch {
     /// Scores of one row's experts.
     scores: Vec<f32>,
-    /// The experts of that row that are not chosen yet, in increasing order, with what they are chosen by.
+    /// Experts of that row that are not chosen yet, in increasing order, with their scores.
     free: Vec<(usize, f32)>,
-    /// Scores of that row's groups of experts; `None` for those that are not chosen from.
+    /// Scores of that row's groups of experts; `None` for excluded groups.
     groups: Vec<Option<f32>>,
     /// Scores of one group, the best first.
     best: Vec<f32>,
@@ -36,7 +36,7 @@ pub(super) struct ExpertsScratch {
     terms: Vec<(usize, f32)>,
     /// The rows of each expert that has some, in increasing order of expert.
     activations: Vec<Activations>,
-    /// Their hidden activations.
+    /// Hidden activations of the experts.
     gated: Vec<Activations>,
     /// The list of a projection's products; empty between calls.
     products: Vec<Product<'static>>,
@@ -123,7 +123,7 @@ impl ExpertsScratch {
     }
 
     /// Leaves the experts of the best groups: those with the largest sums of their best experts, the first of
-    /// equals.
+    /// equal ones.
     fn keep_best_groups(&mut self, groups: RoutingGroups) {
         let size = self.free.len() / groups.n_groups;
         self.groups.clear();
@@ -160,7 +160,7 @@ impl ExpertsScratch {
         1.0 / near.map(|logit| (logit - most).exp()).sum::<f32>()
     }
 
-    /// Sorts the rows by expert; those of one expert stay in order.
+    /// Sorts the rows by expert; those of one expert keep their order.
     fn sort(&mut self, n_experts: usize, n_used: usize) {
         self.starts.clear();
         self.starts.resize(n_experts + 1, 0);
@@ -251,7 +251,7 @@ impl ExpertsScratch {
         }
     }
 
-    /// Their products with the down projections, `[sorted rows, stride]`.
+    /// Products of the hidden activations with the down projections, `[sorted rows, stride]`.
     fn multiply_hidden(&mut self, pool: &ThreadPool, experts: &[Expert<CpuBackend>], stride: usize) {
         let mut products = emptied(std::mem::take(&mut self.products));
         let used = used(experts, &self.starts).zip(&self.gated);
@@ -264,7 +264,7 @@ impl ExpertsScratch {
     }
 }
 
-/// The experts that have rows, and which of the sorted ones they are.
+/// The experts that have rows, with the ranges of their sorted rows.
 fn used<'a>(
     experts: &'a [Expert<CpuBackend>],
     starts: &'a [usize],

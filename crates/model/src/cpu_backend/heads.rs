@@ -1,4 +1,4 @@
-//! Products of heads with matrices of their own, all in one parallel run. Does not know what heads are.
+//! Products of heads with matrices of their own, all in one parallel run. Does not know the meaning of heads.
 
 use throng_kernels::matmul::{Activations, Product, matmul};
 use throng_kernels::threads::ThreadPool;
@@ -10,7 +10,7 @@ use crate::backend::host_tensor::HostTensor;
 /// The heads of the rows, kept from call to call.
 #[derive(Debug, Default)]
 pub(super) struct HeadsScratch {
-    /// One head of all rows.
+    /// Rows of one head.
     rows: Vec<f32>,
     /// Activations of each head.
     activations: Vec<Activations>,

@@ -1,4 +1,4 @@
-//! Stacked matrices and their products. Does not know what a product is used for.
+//! Stacked matrices and their products. Does not know the use of a product.
 
 use std::ops::Range;
 

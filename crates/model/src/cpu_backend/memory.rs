@@ -1,5 +1,5 @@
-//! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know what
-//! is computed of them.
+//! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know the
+//! computation.
 
 use std::sync::OnceLock;
 
@@ -21,14 +21,14 @@ use throng_checkpoint::TensorView;
 const _: () =
     assert!(BLOCK_TOKENS == attention::BLOCK_TOKENS, "the scheduler and the kernels mean the same block");
 
-/// Pages for so many tokens are zeroed at the start: zeroing them later slows the first prompts by some
-/// percent.
+/// Pages for this number of tokens are zeroed at the start: zeroing them later slows the first prompts by
+/// some percent.
 const TOUCHED_TOKENS: usize = 2048;
 /// The most memory that is zeroed at the start.
 const TOUCHED_BYTES: usize = 256 << 20;
 
 /// The name of the layout of exported blocks: the panels of `throng_kernels::attention::KvLayer`, layer after
-/// layer. A change of these panels gets another number.
+/// layer. It is numbered anew when these panels change.
 const BLOCK_LAYOUT: &str = "throng-cpu-panels-1";
 
 /// A batch, with its data in the form that the kernels read.
@@ -38,7 +38,7 @@ pub struct CpuBatch {
     pub(super) shared_prefixes: SharedPrefixGroups,
     /// Slots of each token's keys and values: `16 block + slot`.
     pub(super) slots: Vec<usize>,
-    /// Angles of each table for the batch's positions in sections, once they were asked for.
+    /// Angles of each table for the batch's positions in sections, computed at their first use.
     angles: OnceLock<Vec<OnceLock<Vec<f32>>>>,
 }
 

@@ -51,12 +51,12 @@ pub struct CpuBackend {
     /// Gates of the heads of recurrent layers.
     gates_of_heads: GateScratch,
     heads: HeadsScratch,
-    /// Other ranks that have parts of the same layers.
+    /// Group of the ranks that have parts of the same layers.
     group: Option<RankGroup>,
 }
 
 impl CpuBackend {
-    /// Creates a backend on so many threads, with the best instruction set of the machine.
+    /// Creates a backend on `n_threads` threads, with the best instruction set of the machine.
     pub fn new(n_threads: usize) -> Self {
         Self::with_isa(n_threads, Isa::best())
     }

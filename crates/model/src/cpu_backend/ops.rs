@@ -1,4 +1,4 @@
-//! The operations on the processor. Does not know in which order a model needs them.
+//! The operations on the processor. Does not know the order in which a model needs them.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Operations of a backend that has a part of each layer: what it computes is put together with what the
-//! other ranks compute. Does not know how ranks talk to each other.
+//! Operations of a backend that has a part of each layer: combines its results with those of the other ranks.
+//! Does not know how ranks communicate.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ impl CpuBackend {
         rows::add_scaled(out.as_mut_slice(), partial.as_slice(), 1.0, &self.pool);
     }
 
-    /// Embeddings of the tokens whose rows are in this part, and zeros.
+    /// Embeddings of the tokens whose rows are in this part; zeros for others.
     pub(super) fn look_up(
         &mut self,
         table: &CpuMatrix,

@@ -1,5 +1,5 @@
-//! Products of rows with stacked matrices, and gated feed-forward networks. Does not know where a model has
-//! them.
+//! Products of rows with stacked matrices, and gated feed-forward networks. Does not know their use in a
+//! model.
 
 use throng_kernels::matmul::{RowNorm, gated_matmul};
 use throng_kernels::rows;

@@ -1,12 +1,20 @@
-//! Recurrent layers on the processor. Does not know what is around them.
+//! Recurrent layers on the processor. Does not know the rest of a layer.
+
+use std::ops::Range;
 
 use throng_core::scheduling::batch::SlotCopy;
 use throng_kernels::recurrent::{self, StateLayer};
 
 use super::{CpuBackend, CpuBatch};
 use crate::backend::host_tensor::HostTensor;
-use crate::backend::{BackendError, Conv, DeltaNet, LayerStates, RecurrentOps, StateSpace};
+use crate::backend::{
+    BackendError, Conv, DeltaNet, DeviceBlockLayout, LayerStates, RecurrentOps, StateSpace, state_ranges,
+};
 use crate::state_cache::{StateLayerShape, StateLayout};
+
+/// The name of the layout of exported states: those of `throng_kernels::recurrent::StateLayer`, layer after
+/// layer. It is numbered anew when these change.
+const STATE_LAYOUT: &str = "throng-cpu-states-1";
 
 /// Every layer that uses states has some.
 const STATES: &str = "a recurrent layer has states";
@@ -27,6 +35,42 @@ impl RecurrentOps for CpuBackend {
         self.each(states.iter_mut().flatten(), |layer| {
             copies.iter().for_each(|copy| layer.copy(copy.from.0, copy.to.0));
         });
+    }
+
+    fn state_layout(&self, states: &Self::States) -> Option<DeviceBlockLayout> {
+        let n_bytes = states.iter().flatten().map(StateLayer::slot_bytes).sum();
+        Some(DeviceBlockLayout { name: STATE_LAYOUT, n_bytes })
+    }
+
+    fn export_state(
+        &mut self,
+        states: &Self::States,
+        slot: u32,
+        range: Range<usize>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), BackendError> {
+        let layers: Vec<_> = states.iter().flatten().collect();
+        for (i, range) in state_ranges(layers.iter().map(|layer| layer.slot_bytes()), range) {
+            bytes.extend_from_slice(&layers[i].slot(slot)[range]);
+        }
+        Ok(())
+    }
+
+    fn import_state(
+        &mut self,
+        states: &mut Self::States,
+        slot: u32,
+        start: usize,
+        mut bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        let mut layers: Vec<_> = states.iter_mut().flatten().collect();
+        let sizes: Vec<_> = layers.iter().map(|layer| layer.slot_bytes()).collect();
+        for (i, range) in state_ranges(sizes, start..start + bytes.len()) {
+            let (of_layer, rest) = bytes.split_at(range.len());
+            layers[i].slot_mut(slot)[range].copy_from_slice(of_layer);
+            bytes = rest;
+        }
+        Ok(())
     }
 
     fn short_conv(

@@ -33,7 +33,7 @@ impl<B: Backend> Lookup<B> {
     }
 }
 
-/// Makes the residual stream of a step's tokens, whose ids say their segments too.
+/// Computes the residual stream of a step's tokens, whose ids contain their segments too.
 pub(super) fn embed_segments<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,

@@ -1,4 +1,4 @@
-//! A mixture of experts, with a shared expert beside them or without. Does not know attention.
+//! A mixture of experts, with a shared expert or without. Does not know attention.
 
 use super::weights::{ExpertNorms, ExpertsWeights};
 use super::{Workspace, post_norm_of};

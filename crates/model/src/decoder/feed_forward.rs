@@ -47,7 +47,7 @@ pub(super) fn feed_forward<B: Backend>(
     }
 }
 
-/// A gated network and what comes before it.
+/// A gated network and the operation before it.
 struct Mlp<'a, B: Backend> {
     weights: &'a GatedMlp<B>,
     activation: Activation,
@@ -55,7 +55,7 @@ struct Mlp<'a, B: Backend> {
 }
 
 /// A gated network of single operations, with adapters and factors between them. Fusions have the bits of the
-/// operations that they consist of, so rows without an adapter come out as they do alone.
+/// operations that they consist of, so rows without an adapter have the bits that they have alone.
 fn adapted_mlp<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,

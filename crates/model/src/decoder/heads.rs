@@ -34,7 +34,7 @@ pub(super) fn prepare_heads<B: Backend>(
     }
 }
 
-/// Norms queries and keys.
+/// Norms the heads of queries and keys.
 fn norm_heads<B: Backend>(
     backend: &mut B,
     (attention, split): (&AttentionConfig, Option<&LayerSplit>),

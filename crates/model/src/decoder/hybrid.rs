@@ -11,7 +11,7 @@ use crate::config::{DecoderConfig, HybridConfig, Mixer};
 /// The weights of a layer, those of its attention and those of its state space model.
 type Weights<'a, B> = (&'a LayerWeights<B>, &'a AttentionWeights<B>, &'a RecurrentWeights<B>);
 
-/// Both mixers of a layer.
+/// Runs both mixers of a layer.
 pub(super) fn mix_both<B: Backend>(
     backend: &mut B,
     cache: &mut B::KvCache,

@@ -1,4 +1,4 @@
-//! Choice of the positions that latent attention sees (DeepSeek sparse attention, arXiv:2512.02556, 2.1):
+//! Choice of the positions that latent attention reads (DeepSeek sparse attention, arXiv:2512.02556, 2.1):
 //! small heads score the keys of all positions, and the best ones are read. Does not know how scores are
 //! summed.
 
@@ -7,7 +7,7 @@ use super::weights::{IndexerWeights, LayerWeights};
 use crate::backend::{Backend, BackendError, Columns, HeadColumns, IndexQueries, Norm};
 use crate::config::{DecoderConfig, IndexerConfig, LatentConfig, Mixer};
 
-/// The buffers of an indexer; all layers that have one have it in one shape.
+/// The buffers of an indexer, shared by all layers with one, whose shapes are equal.
 pub(super) struct IndexerBuffers<B: Backend> {
     /// `[tokens, n_heads * head_dim]`.
     queries: B::Buffer,
@@ -23,7 +23,7 @@ pub(super) struct IndexerBuffers<B: Backend> {
 }
 
 impl<B: Backend> IndexerBuffers<B> {
-    /// `None` for a model that sees all positions.
+    /// `None` for a model that attends to all positions.
     pub(super) fn new(
         backend: &B,
         config: &DecoderConfig,
@@ -55,7 +55,7 @@ impl<B: Backend> IndexerBuffers<B> {
 }
 
 /// Chooses positions for every token, whose normed input and compressed queries are in the workspace. A layer
-/// without weights of its own reads what the layer before it has chosen.
+/// without weights of its own uses the choice of the layer before it.
 pub(super) fn choose_positions<B: Backend>(
     backend: &mut B,
     cache: &mut B::KvCache,

@@ -11,9 +11,9 @@ use crate::config::{DecoderConfig, LatentConfig, Mixer, RopeStyle};
 /// The weights of a layer, and those of its latent attention.
 type Weights<'a, B> = (&'a LayerWeights<B>, &'a LatentWeights<B>);
 
-/// The buffers of latent attention; all layers that have it have it in one shape.
+/// The buffers of latent attention, shared by all layers with it, whose shapes are equal.
 pub(super) struct LatentBuffers<B: Backend> {
-    /// The vector that queries are made of, `[tokens, query_rank]`.
+    /// The vector from which queries are computed, `[tokens, query_rank]`.
     compressed: B::Buffer,
     /// `[tokens, n_heads * (nope_dim + rope_dim)]`.
     query: B::Buffer,
@@ -51,7 +51,7 @@ impl<B: Backend> LatentBuffers<B> {
         }))
     }
 
-    /// The vector that queries are made of, normed.
+    /// The normed vector from which queries are computed.
     pub(super) fn compressed(&self) -> &B::Buffer {
         &self.compressed
     }

@@ -1,4 +1,4 @@
-//! The mixer of a layer, whichever it is. Does not know how any of them is computed.
+//! The mixer of a layer, of any kind. Does not know how any of them is computed.
 
 use super::attention::attend;
 use super::hybrid::mix_both;
@@ -9,7 +9,7 @@ use super::{LayerAdapters, Workspace};
 use crate::backend::Backend;
 use crate::config::{DecoderConfig, LayerConfig, Mixer};
 
-/// The mixer of a layer.
+/// Runs the mixer of a layer.
 pub(super) fn mix_tokens<B: Backend>(
     backend: &mut B,
     cache: &mut B::KvCache,

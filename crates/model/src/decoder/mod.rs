@@ -1,5 +1,5 @@
-//! The forward pass: one for all architectures, over any backend. Does not know where weights came from and
-//! what logits are used for.
+//! The forward pass: one for all architectures, over any backend. Does not know the source of weights and the
+//! use of logits.
 
 mod attention;
 mod encoder;
@@ -14,12 +14,11 @@ mod parts;
 mod per_layer;
 mod recurrent;
 mod relative;
+mod states;
 pub mod weights;
 
 use std::ops::Range;
 use std::sync::Arc;
-
-use throng_core::scheduling::batch::SlotCopy;
 
 use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{Backend, BackendError, Columns, DeviceMemory, Norm, Scratch, StepShape};
@@ -52,15 +51,15 @@ pub type Observe<'a, B> = dyn FnMut(&mut B, usize, &<B as DeviceMemory>::Buffer)
 /// Bounds on the steps of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecoderLimits {
-    /// Most tokens of a step.
+    /// Maximum number of tokens of a step.
     pub max_tokens: usize,
-    /// Most tokens that get logits at a time.
+    /// Maximum number of tokens that get logits at a time.
     pub max_logit_rows: usize,
-    /// Most tokens of a sequence; the rotary embedding depends on it (LongRoPE).
+    /// Maximum number of tokens of a sequence; the rotary embedding depends on it (LongRoPE).
     pub max_sequence_tokens: usize,
     /// Positions are below this.
     pub n_positions: usize,
-    /// Slots of recurrent state, if the model has recurrent layers.
+    /// Number of slots of recurrent state, if the model has recurrent layers.
     pub n_state_slots: usize,
 }
 
@@ -87,7 +86,7 @@ struct Workspace<B: Backend> {
     wanted: B::Buffer,
     /// `[logit rows, vocabulary]`.
     logits: B::Buffer,
-    /// Columns of them that this device computes, where others compute the rest.
+    /// Columns of the logits that this device computes, if others compute the rest.
     own_logits: Option<B::Buffer>,
 }
 
@@ -119,7 +118,7 @@ impl<B: Backend> Decoder<B> {
         Ok(Self { config, weights, workspace })
     }
 
-    /// The architecture.
+    /// Configuration of the decoder.
     pub fn config(&self) -> &DecoderConfig {
         &self.config
     }
@@ -164,7 +163,7 @@ impl<B: Backend> Decoder<B> {
         self.run_layers(backend, cache, (input, shape), adapters, Some(observe));
     }
 
-    /// Makes the residual stream of a step's tokens.
+    /// Computes the residual stream of a step's tokens.
     fn embed(&mut self, backend: &mut B, input: &BatchInput) -> StepShape {
         self.begin(backend, input);
         let (config, ws) = (&*self.config, &mut self.workspace);
@@ -211,7 +210,7 @@ impl<B: Backend> Decoder<B> {
         backend.download(&mut self.workspace.residual)
     }
 
-    /// Brings a step's input to the device.
+    /// Copies a step's input to the device.
     fn begin(&mut self, backend: &mut B, input: &BatchInput) {
         backend.upload(input, &mut self.workspace.batch);
         self.workspace.set_rows(backend, input.n_tokens());
@@ -269,16 +268,9 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// Copies recurrent states between slots, one copy after the other.
-    pub fn copy_states(&mut self, backend: &mut B, copies: &[SlotCopy]) {
-        if let Some(states) = &mut self.workspace.recurrent.states {
-            backend.copy_states(states, copies);
-        }
-    }
-
     /// Computes the logits of the tokens number `wanted` among those that the last step's input wants,
-    /// `[wanted, vocabulary]`, and leaves them on the device: [`Backend::sample`] or
-    /// [`DeviceMemory::download`] take them from there.
+    /// `[wanted, vocabulary]`, and leaves them on the device for [`Backend::sample`] or
+    /// [`DeviceMemory::download`].
     ///
     /// # Panics
     /// When this is a stage without the head.
@@ -343,12 +335,12 @@ impl<B: Backend> Clone for LayerAdapters<'_, B> {
 impl<B: Backend> Copy for LayerAdapters<'_, B> {}
 
 impl<'a, B: Backend> LayerAdapters<'a, B> {
-    /// Whether one of them changes a product of the layer.
+    /// Whether an adapter changes a product of the layer.
     fn any(self, part: fn(&LayerAdapter<B>) -> &Option<B::LowRank>) -> bool {
         self.step.any(self.layer_idx, |layer| part(layer).is_some())
     }
 
-    /// Adds what they change in the product of `x`, if any does.
+    /// Adds the adapters' changes to the product of `x`, if there are any.
     fn add(
         self,
         backend: &mut B,

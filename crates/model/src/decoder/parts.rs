@@ -1,5 +1,5 @@
-//! Operations of a decoder of which each device has a part of every layer. Does not know how devices talk to
-//! each other.
+//! Operations of a decoder of which each device has a part of every layer. Does not know how devices
+//! communicate.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::weights::{QueryKeyNorms, RecurrentWeights};
 use crate::backend::{Backend, Columns, SplitColumns};
 use crate::config::{AttentionConfig, DecoderConfig, LayerSplit, Mixer, StateSpaceShape};
 
-/// Makes the residual stream of a step's tokens: each device has the embeddings of some tokens.
+/// Computes the residual stream of a step's tokens: each device has the embeddings of some tokens.
 pub(super) fn embed_part<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,

@@ -8,7 +8,7 @@ use crate::config::DecoderConfig;
 
 /// The buffers of embeddings for each layer.
 pub(super) struct PerLayerBuffers<B: Backend> {
-    /// Columns of one layer.
+    /// Number of columns of one layer's part.
     width: usize,
     /// `[tokens, layers * width]`.
     embedded: B::Buffer,

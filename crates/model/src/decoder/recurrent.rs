@@ -91,7 +91,7 @@ pub(super) fn mix_states<B: Backend>(
     backend.all_reduce(&mut ws.output);
 }
 
-/// The projection to the inputs of a mixer, and what it makes of them.
+/// The projection to the inputs of a mixer, and the mixer's core.
 fn run_core<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,

@@ -2,6 +2,7 @@
 //! sampling parameters, random numbers and constraint, so that it guesses sampled tokens too. Does not know
 //! tensors; both models are executors.
 
+mod blocks;
 mod slots;
 
 use std::sync::Arc;
@@ -9,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use throng_core::request::{SamplingParams, TokenId};
 use throng_core::scheduling::batch::{
-    BLOCK_TOKENS, BlockMove, DraftPass, NewSequence, ScheduledBatch, ScheduledSequence, StepOutput,
+    BLOCK_TOKENS, BlockId, BlockMove, DraftPass, MemorySlot, NewSequence, ScheduledBatch, ScheduledSequence,
+    StepOutput,
 };
+use throng_core::scheduling::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::scheduling::scheduler::StepShape;
 use throng_core::time::Nanos;
@@ -22,16 +25,17 @@ const MASK_PATIENCE: Duration = Duration::from_millis(2);
 
 /// Runs batches on a model, with the drafts that another model makes.
 ///
-/// The draft model's keys and values stand in a KV cache of its own under the same block numbers, so that
-/// shared prefixes, preemption and rejected drafts need no care. What it has not followed (prompts, steps
-/// without drafts) it computes when drafts are asked for, in chunks; until it has caught up it makes none.
+/// The draft model's keys and values are in a KV cache of its own under the same block numbers, so that
+/// shared prefixes, preemption and rejected drafts need no care. Tokens that it has not followed (prompts,
+/// steps without drafts) are computed when drafts are requested, in chunks; until it has caught up it makes
+/// none.
 pub struct DraftingExecutor {
     model: Box<dyn Executor>,
     draft_model: Box<dyn Executor>,
     slots: DraftSlots,
-    /// Whether the draft model's work ahead stays valid for accepted drafts.
+    /// Whether entries that the draft model computed ahead stay valid for accepted drafts.
     keeps_ahead: bool,
-    /// One for each sequence of the batch.
+    /// Drafts, one element for each sequence of the batch.
     drafted: Vec<Drafted>,
     /// The batch with the drafts.
     filled: ScheduledBatch,
@@ -49,15 +53,15 @@ pub struct DraftingExecutor {
 #[derive(Debug, Default)]
 struct Drafted {
     drafts: Vec<TokenId>,
-    /// Most slots; lowered where no more can be made.
+    /// Maximum number of slots; lowered if no more can be created.
     n_most: usize,
     /// Sampling parameters of the draft model, without log-probabilities.
     sampling: Option<Arc<SamplingParams>>,
 }
 
 impl DraftingExecutor {
-    /// The executor of `model` with drafts of `draft_model`, which has at least as many KV blocks and an
-    /// equal vocabulary; sizes may differ by unused tokens at the end.
+    /// The executor of `model` with drafts of `draft_model`, which has at least the same number of KV blocks
+    /// and an equal vocabulary; sizes may differ by unused tokens at the end.
     pub fn new(model: Box<dyn Executor>, draft_model: Box<dyn Executor>) -> Self {
         let n_blocks = model.capacity().n_blocks.min(draft_model.capacity().n_blocks);
         Self {
@@ -77,8 +81,8 @@ impl DraftingExecutor {
         }
     }
 
-    /// Uses a head in place of the draft model. A head reads the model's output at the positions before, so
-    /// that what it computed ahead of the model is computed again.
+    /// Uses a head in place of the draft model. A head reads the model's output at earlier positions, so that
+    /// entries computed ahead of the model are computed again.
     #[must_use]
     pub(crate) fn of_head(self) -> Self {
         Self { keeps_ahead: false, ..self }
@@ -108,7 +112,7 @@ impl DraftingExecutor {
         }
     }
 
-    /// Makes no drafts for sequences whose masks are not there soon: each draft needs one more.
+    /// Makes no drafts for sequences whose masks are not ready soon: each draft needs one more.
     fn leave_out_slow_masks(&mut self, batch: &ScheduledBatch) {
         let deadline = Instant::now() + MASK_PATIENCE;
         for (drafted, scheduled) in self.drafted.iter_mut().zip(batch.sequences()) {
@@ -120,7 +124,7 @@ impl DraftingExecutor {
         }
     }
 
-    /// Fills the pass with the sequences that lack a draft.
+    /// Fills the pass with the sequences that need another draft.
     fn begin_pass(&mut self, batch: &ScheduledBatch) {
         self.pass.clear();
         self.members.clear();
@@ -232,7 +236,7 @@ impl Drafted {
         self.sampling = None;
     }
 
-    /// Takes drafts up to the last one that there may be, or one that would end the output.
+    /// Takes drafts up to the last permitted one, or one that would end the output.
     fn take(&mut self, tokens: impl Iterator<Item = TokenId>, scheduled: &ScheduledSequence) {
         let n_output = end_of_known(scheduled).saturating_sub(scheduled.n_prompt as usize);
         for token in tokens.take(self.n_most - self.drafts.len()) {
@@ -281,6 +285,26 @@ impl Executor for DraftingExecutor {
         }
         output.draft_passes.extend_from_slice(&self.passes);
         Ok(())
+    }
+
+    fn block_layout(&self) -> Option<BlockLayout> {
+        self.exchanged_layout()
+    }
+
+    fn export_blocks(&mut self, blocks: &[BlockId]) -> Result<ExportedBlocks, BlockExchangeError> {
+        self.export(blocks)
+    }
+
+    fn import_blocks(&mut self, exported: &ExportedBlocks, to: &[BlockId]) -> Result<(), BlockExchangeError> {
+        self.import(exported, to)
+    }
+
+    fn export_state(&mut self, slot: MemorySlot, part: u32) -> Result<Vec<u8>, BlockExchangeError> {
+        self.export_part(slot, part)
+    }
+
+    fn import_state(&mut self, slot: MemorySlot, part: u32, bytes: &[u8]) -> Result<(), BlockExchangeError> {
+        self.import_part(slot, part, bytes)
     }
 }
 

@@ -1,25 +1,25 @@
-//! Which token stands in each slot of the KV cache, and how far the draft model has followed. Does not know
-//! sequences, only their blocks.
+//! Tokens in the slots of the KV cache, and the progress of the draft model. Does not know sequences, only
+//! their blocks.
 
 use throng_core::request::TokenId;
 use throng_core::scheduling::batch::{BLOCK_TOKENS, BlockId};
 
-/// The tokens behind the model's keys and values, slot by slot, and in how many leading slots of each block
-/// the draft model has keys and values of the same tokens. So the draft model can be left out of any step and
-/// catch up later. 4 bytes a token and 9 a block.
+/// The tokens of the model's keys and values, slot by slot, and the number of leading slots of each block in
+/// which the draft model has keys and values of the same tokens. So the draft model can be left out of any
+/// step and catch up later. 4 bytes a token and 9 a block.
 ///
 /// A wrong entry costs drafts that are rejected, never a wrong output.
 #[derive(Debug)]
 pub(super) struct DraftSlots {
     tokens: Vec<TokenId>,
     n_followed: Vec<u8>,
-    /// Blocks that a pass writes.
+    /// For each block, the number of the last pass that wrote it.
     written_in: Vec<u64>,
     pass: u64,
 }
 
 impl DraftSlots {
-    /// Creates slots for a cache of `n_blocks`, of which nothing is known.
+    /// Creates empty slots for a cache of `n_blocks`.
     pub(super) fn new(n_blocks: usize) -> Self {
         Self {
             tokens: vec![0; n_blocks * BLOCK_TOKENS],
@@ -29,8 +29,8 @@ impl DraftSlots {
         }
     }
 
-    /// Notes that `tokens` stand at the positions from `start` on. What the draft model has computed ahead
-    /// stays where it is of the same tokens in the same block; a block that is written from its beginning may
+    /// Notes that `tokens` are at the positions from `start` on. Entries that the draft model has computed
+    /// ahead stay valid for the same tokens in the same block; a block that is written from its beginning may
     /// have been another sequence's before.
     pub(super) fn note(&mut self, blocks: &[BlockId], start: usize, tokens: &[TokenId]) {
         for (position, &token) in (start..).zip(tokens) {
@@ -44,7 +44,19 @@ impl DraftSlots {
         }
     }
 
-    /// Notes that a block is copied. Only the model's keys and values are: the draft model computes its own
+    /// The tokens of a block.
+    pub(super) fn tokens_of(&self, block: BlockId) -> &[TokenId] {
+        &self.tokens[block.0 as usize * BLOCK_TOKENS..][..BLOCK_TOKENS]
+    }
+
+    /// Notes that a block came from elsewhere, with the model's keys and values of these tokens only.
+    pub(super) fn replace(&mut self, block: BlockId, tokens: impl Iterator<Item = TokenId>) {
+        let own = &mut self.tokens[block.0 as usize * BLOCK_TOKENS..][..BLOCK_TOKENS];
+        own.iter_mut().zip(tokens).for_each(|(own, token)| *own = token);
+        self.n_followed[block.0 as usize] = 0;
+    }
+
+    /// Notes that a block is copied, with the model's keys and values only: the draft model computes its own
     /// again.
     pub(super) fn copy(&mut self, from: BlockId, to: BlockId) {
         let (from, to) = (from.0 as usize, to.0 as usize);
@@ -52,7 +64,7 @@ impl DraftSlots {
         self.n_followed[to] = 0;
     }
 
-    /// The first position below `end` that the draft model has not followed; `end` if there is none.
+    /// The first position below `end` without keys and values of the draft model; `end` if there is none.
     pub(super) fn first_missing(&self, blocks: &[BlockId], end: usize) -> usize {
         let n_blocks = end.div_ceil(BLOCK_TOKENS);
         let is_partial = |block: &BlockId| usize::from(self.n_followed[block.0 as usize]) < BLOCK_TOKENS;
@@ -70,13 +82,13 @@ impl DraftSlots {
         }));
     }
 
-    /// Begins a pass of the draft model, in which nothing is written yet.
+    /// Begins a pass of the draft model, with no entry written yet.
     pub(super) fn begin_pass(&mut self) {
         self.pass += 1;
     }
 
     /// Takes the blocks of the positions from `start` to `end` for a sequence of this pass. False, and
-    /// nothing is taken, where another sequence of the pass writes one of them: sequences share blocks that
+    /// nothing is taken, if another sequence of the pass writes to any of them: sequences share blocks that
     /// the draft model lacks.
     pub(super) fn take_for_writing(&mut self, blocks: &[BlockId], start: usize, end: usize) -> bool {
         let written = &blocks[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)];
@@ -95,8 +107,8 @@ impl DraftSlots {
         }
     }
 
-    /// Notes that the draft model has keys and values of all positions below `end`, those from `start` on
-    /// being new.
+    /// Notes that the draft model has keys and values of all positions below `end`, of which those from
+    /// `start` on are new.
     pub(super) fn follow(&mut self, blocks: &[BlockId], start: usize, end: usize) {
         for position in start..end {
             let (block, slot) = place(blocks, position);

@@ -13,13 +13,13 @@ pub(crate) const N_FEATURES: usize = 3;
 /// Configuration of a head.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HeadConfig {
-    /// Its one layer, as a decoder of the model's vocabulary.
+    /// The head's one layer, as a decoder of the model's vocabulary.
     pub(crate) decoder: DecoderConfig,
     /// The attention of that layer.
     pub(crate) attention: AttentionConfig,
     /// The width of its feed-forward network.
     pub(crate) feed_forward_width: usize,
-    /// Tokens that it can propose.
+    /// Number of tokens that it can propose.
     pub(crate) draft_vocabulary_size: usize,
     /// The layers of the model whose inputs it reads, where the file names them.
     pub(crate) layers: Option<[usize; N_FEATURES]>,
@@ -33,7 +33,7 @@ impl HeadConfig {
     /// Reads a `config.json`.
     ///
     /// # Errors
-    /// When it is not the configuration of an EAGLE-3 head or its sizes make no sense.
+    /// When it is not the configuration of an EAGLE-3 head or its sizes are invalid.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         let outer: Map<String, Value> = throng_arch::python_json::from_slice(json)
             .map_err(|error| ConfigError::Json(error.to_string()))?;
@@ -78,8 +78,8 @@ impl HeadConfig {
         })
     }
 
-    /// The layers of a model with `n_layers` whose inputs the head reads; those of the published training
-    /// code where the head's file names none.
+    /// The layers of a model with `n_layers` whose inputs the head reads; by default those of the published
+    /// training code.
     ///
     /// # Errors
     /// When the model has no such layer.

@@ -1,5 +1,5 @@
-//! What an EAGLE-3 head reads of the model: from three points of the residual stream, one row for each
-//! position of the KV cache. Does not know what the head makes of it.
+//! The features that an EAGLE-3 head reads of the model: three points of the residual stream, one row for
+//! each position of the KV cache. Does not know the head.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,9 +10,9 @@ use super::weights::HeadWeights;
 use crate::backend::{Backend, BackendError, BlockCopy};
 use crate::batch_input::BatchInput;
 
-/// A row for each slot of the KV cache, in host memory. It holds what the model gave at that position and,
-/// ahead of the model, what the head gave in its place. Rows of cached blocks stay with the block, so that a
-/// head can read a prefix that was computed for another request.
+/// A row for each slot of the KV cache, in host memory. It holds the model's features at that position and,
+/// ahead of the model, the head's in their place. Rows of cached blocks stay with the block, so that a head
+/// can read a prefix that was computed for another request.
 #[derive(Debug)]
 pub(crate) struct Features {
     rows: Vec<f32>,

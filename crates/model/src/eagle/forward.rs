@@ -1,5 +1,5 @@
-//! The forward pass of an EAGLE-3 head (arXiv:2503.01840): one layer over tokens and what was read of the
-//! model at the positions before them. Does not know which drafts are wanted.
+//! The forward pass of an EAGLE-3 head (arXiv:2503.01840): one layer over tokens and the model's features at
+//! the positions before them. Does not know which drafts are wanted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ pub(super) struct Head<B: Backend> {
     /// The projections of one of the two inputs.
     qkv_of_feature: B::Buffer,
     attended: B::Buffer,
-    /// `[wanted, hidden]`.
+    /// Outputs, `[wanted, hidden]`.
     wanted: B::Buffer,
-    /// `[wanted, draft vocabulary]`.
+    /// Logits, `[wanted, draft vocabulary]`.
     logits: B::Buffer,
 }
 
@@ -93,11 +93,11 @@ impl<B: Backend> Head<B> {
     }
 
     /// Runs the layer over a step's tokens: writes their keys and values and keeps its output. `features` has
-    /// a row for each token: what stands at the position before it.
+    /// a row for each token: the features at the position before it.
     ///
-    /// The published heads number a token's entry by the position before it. Here it stands at the token's
-    /// own, so that a block of the cache depends on no token after it; only differences of positions enter
-    /// the rotary embedding.
+    /// The published heads number a token's entry by the position before it. Here it has the token's own
+    /// position, so that a block of the cache depends on no token after it; only differences of positions
+    /// enter the rotary embedding.
     pub(super) fn forward(
         &mut self,
         backend: &mut B,
@@ -144,8 +144,8 @@ impl<B: Backend> Head<B> {
         backend.gated_mlp_add(before, mlp, activation, &mut self.scratch, &mut self.residual);
     }
 
-    /// The layer's output at the last step's wanted tokens, `[wanted, hidden]`, which stands in the place of
-    /// the model's features.
+    /// The layer's output at the last step's wanted tokens, `[wanted, hidden]`, used in place of the model's
+    /// features.
     ///
     /// # Errors
     /// When the device failed.

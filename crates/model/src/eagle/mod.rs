@@ -1,5 +1,5 @@
 //! EAGLE-3 heads (arXiv:2503.01840): drafts from one layer that reads tokens and the model's hidden states. A
-//! head is an executor in the place of a draft model; the model's runner keeps for it what it reads
+//! head is an executor in the place of a draft model; the model's runner keeps the hidden states for it
 //! ([`FeatureTap`]). Does not know how drafts are verified.
 
 mod config;
@@ -28,22 +28,22 @@ pub(crate) use weights::HeadWeights;
 
 /// Runs batches on a head: of each sequence that samples, a guess of the token after its last one.
 ///
-/// A token's entry in the head's cache is made of the token and of what stands at the position before it:
-/// what the model gave there or, ahead of the model, what the head gave. So the head cannot follow further
-/// than one token after what the model has computed, and what it computes ahead has to be computed again.
+/// A token's entry in the head's cache is made of the token and of the features at the position before it:
+/// the model's or, ahead of the model, the head's own. So the head cannot follow further than one token after
+/// the model's last position, and entries that it computes ahead have to be computed again.
 pub(crate) struct HeadRunner<B: Backend> {
     backend: B,
     head: Head<B>,
     cache: B::KvCache,
     shared: SharedFeatures,
     answers: BatchSampler,
-    /// Tokens of the model.
+    /// Size of the model's vocabulary.
     vocabulary_size: usize,
     input: BatchInput,
     wanted: Vec<Wanted>,
     /// A row for each token of the step.
     features: Vec<f32>,
-    /// `[wanted, vocabulary]` of the model; tokens that the head cannot propose have no chance.
+    /// Logits, `[wanted, vocabulary]` of the model; tokens that the head cannot propose have no chance.
     logits: Vec<f32>,
     capacity: ExecutorCapacity,
 }
@@ -101,7 +101,7 @@ impl<B: Backend> HeadRunner<B> {
     }
 
     /// Fills the step's input, and which of its tokens get a guess: the last one of each sequence that
-    /// samples. The first token of a sequence gets none: nothing stands before it.
+    /// samples. The first token of a sequence gets none, since no token precedes it.
     fn prepare(&mut self, batch: &ScheduledBatch) {
         let wants = |sequence_idx: usize, token_idx: usize| {
             let scheduled = &batch.sequences()[sequence_idx];

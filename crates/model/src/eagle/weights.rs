@@ -11,8 +11,8 @@ use crate::decoder::weights::TensorError;
 use throng_checkpoint::safetensors::{Dtype, RawTensor, SafetensorsFolder};
 use throng_checkpoint::{TensorSource, TensorView};
 
-/// The weights of a head on a device. Matrices that multiply several inputs beside each other are kept as one
-/// matrix an input, whose products are added.
+/// The weights of a head on a device. A matrix for several concatenated inputs is stored as one matrix for
+/// each input, whose products are added.
 pub(crate) struct HeadWeights<B: Backend> {
     /// Projections of each of the layers that the head reads to its own width.
     pub(super) features: [B::Matrix; N_FEATURES],
@@ -32,8 +32,8 @@ pub(crate) struct HeadWeights<B: Backend> {
     pub(super) target_tokens: Vec<TokenId>,
 }
 
-/// Tensors that say nothing more: which of the model's tokens the head knows, and old tables of rotary
-/// embeddings.
+/// Tensors without further information: a list of the model's tokens that the head has, and old tables of
+/// rotary embeddings.
 const UNREAD: [&str; 3] =
     ["t2d", "midlayer.self_attn.rotary_emb.inv_freq", "layers.0.self_attn.rotary_emb.inv_freq"];
 
@@ -103,7 +103,7 @@ impl<B: Backend> HeadWeights<B> {
     }
 }
 
-/// Piece number `idx` of the `n_pieces` of `cols` columns that each row of a stored matrix has.
+/// Piece number `idx` of a stored matrix, whose rows consist of `n_pieces` pieces of `cols` columns.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     idx: usize,
@@ -209,8 +209,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.matrix(MatrixRole::Embedding, &parts, Piece::whole(hidden)).map(Some)
     }
 
-    /// `d2t` holds, for each draft token, by how much the model's token is larger; where it is absent they
-    /// are the same.
+    /// `d2t` holds, for each draft token, the difference to the model's token; without it the tokens are
+    /// equal.
     fn target_tokens(
         &mut self,
         n_drafts: usize,

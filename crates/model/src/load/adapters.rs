@@ -9,8 +9,8 @@ use super::{BackendKind, LoadedModel};
 use crate::adapter::{AdapterError, AdapterLimits, LoadedAdapter, RandomAdapter};
 
 impl LoadedModel {
-    /// Loads the adapter in `folder`, as PEFT saves it, for all runners of a backend. They know it from the
-    /// next step on and until the last clone of what this returns is dropped.
+    /// Loads the adapter in `folder`, as PEFT saves it, for all runners of a backend. They use it from the
+    /// next step on and until the last clone of the returned value is dropped.
     ///
     /// # Errors
     /// When it is broken, does not fit the model, exceeds the limits, or finds no room beside the others.
@@ -32,7 +32,7 @@ impl LoadedModel {
         )
     }
 
-    /// Makes a random adapter, to measure the cost of adapters.
+    /// Creates a random adapter, to measure the cost of adapters.
     ///
     /// # Errors
     /// When it exceeds the limits or finds no room beside the others.

@@ -12,12 +12,12 @@ use throng_checkpoint::gguf::{GgufError, GgufMetadata};
 
 /// The name of the template that is used by default.
 const DEFAULT: &str = "default";
-/// Most files of a folder that are read as further templates.
+/// Maximum number of files of a folder that are read as further templates.
 const MAX_TEMPLATES: usize = 64;
 
-/// The templates of a folder, as transformers finds them: `chat_template.jinja`, else what
-/// `tokenizer_config.json` has, else what `chat_template.json` has; and the files of
-/// `additional_chat_templates`, named by their stems.
+/// The templates of a folder, as transformers finds them: `chat_template.jinja`, else that of
+/// `tokenizer_config.json`, else that of `chat_template.json`; and the files of `additional_chat_templates`,
+/// named by their stems.
 pub(super) fn of_folder(folder: &Path, tokenizer_config: Option<&[u8]>) -> Result<ChatTemplates, LoadError> {
     let mut templates = match text(&folder.join("chat_template.jinja"))? {
         Some(template) => BTreeMap::from([(DEFAULT.to_owned(), template)]),
@@ -71,7 +71,7 @@ fn of_object(object: &Map<String, Value>) -> ChatTemplates {
     }
 }
 
-/// The files of `additional_chat_templates`, sorted; none where there is no such folder.
+/// The files of `additional_chat_templates`, sorted; empty without such a folder.
 fn additional(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
     let path = folder.join("additional_chat_templates");
     let io_error = |source| LoadError::Io { path: path.clone(), source };

@@ -32,7 +32,7 @@ pub struct EagleHead {
     reference: Prepared<ReferenceBackend>,
 }
 
-/// One backend's weights, once made.
+/// Prepared weights for one backend.
 type Prepared<B> = Mutex<Option<Arc<HeadWeights<B>>>>;
 
 /// Whether the folder's `config.json` is that of an EAGLE-3 head.
@@ -78,8 +78,8 @@ impl EagleHead {
         })
     }
 
-    /// Bytes that a block of 16 tokens takes in the head's KV cache and for what it reads of the model;
-    /// `None` when `dtype` cannot hold its heads.
+    /// Bytes of a block of 16 tokens in the head's KV cache and in the features of the model; `None` when
+    /// `dtype` cannot hold its heads.
     pub fn block_bytes(&self, dtype: KvDtype) -> Option<u64> {
         let width = self.config.decoder.hidden_size;
         let features = BLOCK_TOKENS.checked_mul(width)?.checked_mul(size_of::<f32>())?;
@@ -137,16 +137,16 @@ impl EagleHead {
     }
 }
 
-/// The executor of a model that keeps what the head reads, and the head's.
+/// The executor of a model that keeps the head's features, and the head's executor.
 pub struct ModelAndHead {
-    /// The model.
+    /// Executor of the model.
     pub model: Box<dyn Executor>,
     /// The head, or its replacement.
     pub head: Box<dyn Executor>,
 }
 
 impl ModelAndHead {
-    /// Both as one executor, in which the head makes drafts for the model.
+    /// Combines both into one executor, in which the head makes drafts for the model.
     pub fn drafting(self) -> DraftingExecutor {
         DraftingExecutor::new(self.model, self.head).of_head()
     }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use throng_core::request::GenerationDefaults;
 
 use super::json_file::{object, read, read_object};
+use super::vocabulary::original_vocabulary;
 use super::{LoadError, LoadedModel, VocabularySource, chat_templates, gguf_file, pooler, purpose, unnamed};
 use crate::arch::{Architecture, ConfigError};
 use throng_checkpoint::TensorSource;
@@ -19,7 +20,11 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     }
     let config_json = read(&folder.join("config.json"))?.ok_or_else(|| LoadError::NotAModel {
         path: folder.to_owned(),
-        reason: "the folder has no config.json and no GGUF file".to_owned(),
+        reason: if folder.join("adapter_config.json").exists() {
+            "the folder has an adapter: serve its model with --lora-modules NAME=PATH".to_owned()
+        } else {
+            "the folder has no config.json and no GGUF file".to_owned()
+        },
     })?;
     let config = object(&folder.join("config.json"), Some(config_json.clone()))?;
     let (config, config_json) = with_modelopt(folder, config, config_json)?;
@@ -36,7 +41,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     let chat_templates = chat_templates::of_folder(folder, tokenizer_config.as_deref())?;
     let vocabulary = match read(&folder.join("tokenizer.json"))? {
         Some(tokenizer_json) => VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config },
-        None => VocabularySource::None,
+        None => original_vocabulary(folder, tokenizer_config)?.unwrap_or(VocabularySource::None),
     };
     let text_config = config.get("text_config").and_then(Value::as_object);
     let sources = [Some(&generation), Some(&config), text_config];
@@ -74,7 +79,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     })
 }
 
-/// The `config.json` at a path, with what ModelOpt's file beside it says of quantization.
+/// The `config.json` at a path, with the quantization of ModelOpt's file beside it.
 ///
 /// # Errors
 /// When it cannot be read or is no object.
@@ -86,8 +91,7 @@ pub fn configuration(path: &Path) -> Result<Map<String, Value>, LoadError> {
     with_modelopt(folder, config, json).map(|(config, _)| config)
 }
 
-/// A configuration that says nothing of quantization, with what ModelOpt's `hf_quant_config.json` beside it
-/// says.
+/// A configuration without quantization, with that of ModelOpt's `hf_quant_config.json` beside it.
 fn with_modelopt(
     folder: &Path,
     mut config: Map<String, Value>,
@@ -121,7 +125,7 @@ fn open_tensors(folder: &Path, config: &Map<String, Value>) -> Result<Arc<dyn Te
     })
 }
 
-/// One id or a list of them.
+/// An id or a list of ids.
 fn ids(value: Option<&Value>) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match value {
@@ -142,18 +146,4 @@ fn generation_defaults(generation: &Map<String, Value>) -> GenerationDefaults {
         repetition_penalty: number("repetition_penalty"),
         max_tokens: count("max_new_tokens"),
     }
-}
-
-/// The tokenizer at `path`: a folder with a `tokenizer.json`, or such a file itself, with the
-/// `tokenizer_config.json` beside it.
-///
-/// # Errors
-/// When there is none or it cannot be read.
-pub fn tokenizer_files(path: &Path) -> Result<VocabularySource, LoadError> {
-    let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
-    let reason = "there is no such tokenizer: name a folder with a tokenizer.json, or the file".to_owned();
-    let tokenizer_json =
-        read(&file)?.ok_or_else(|| LoadError::NotAModel { path: path.to_owned(), reason })?;
-    let tokenizer_config = read(&file.with_file_name("tokenizer_config.json"))?;
-    Ok(VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config })
 }

@@ -13,7 +13,7 @@ pub(super) fn open(path: &Path) -> Result<LoadedModel, LoadError> {
     of(Gguf::open(path)?, path)
 }
 
-/// The model in a GGUF file that was read already; `path` is where it came from, or its name.
+/// The model in a GGUF file that was read already; `path` is its file, or its name.
 pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
     let gguf = Arc::new(gguf);
     let metadata = gguf.metadata();
@@ -61,8 +61,8 @@ fn token_id(metadata: &GgufMetadata, name: &str) -> Option<u32> {
     u32::try_from(id).ok()
 }
 
-/// The ids that the metadata names. Many files name only the end of a text; the tokenizer adds the tokens of
-/// its vocabulary that are known to end an answer.
+/// Ids of end tokens in the metadata. Many files name only the end of a text; the tokenizer adds the tokens
+/// of its vocabulary that are known to end an answer.
 fn eos_token_ids(metadata: &GgufMetadata) -> Vec<u32> {
     let named = ["eos_token_id", "eot_token_id", "eom_token_id"];
     let mut ids: Vec<u32> = named.iter().filter_map(|name| token_id(metadata, name)).collect();

@@ -1,5 +1,5 @@
-//! Reads what is pooled from the metadata and the tensors of a GGUF file, as llama.cpp's converter writes
-//! them. Does not know how anything is pooled.
+//! Reads the kind of pooling from the metadata and the tensors of a GGUF file, as llama.cpp's converter
+//! writes them. Does not know how anything is pooled.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! JSON files of bounded size beside a model's weights. Does not know what is in them.
+//! JSON files of bounded size beside a model's weights. Does not know their content.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,7 +9,7 @@ use throng_os::mapped_file::open_regular;
 use super::LoadError;
 use throng_arch::python_json;
 
-/// Most bytes that are read of a file beside the weights; real tokenizers have up to 40 MB.
+/// Maximum bytes that are read of a file beside the weights; real tokenizers have up to 40 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// The beginning of a text of a file, for messages.
@@ -38,7 +38,7 @@ pub(super) fn read_object(folder: &Path, name: &str) -> Result<Map<String, Value
     object(&path, read(&path)?)
 }
 
-/// An empty object where there is no file.
+/// An empty object if the file does not exist.
 pub(super) fn object(path: &Path, json: Option<Vec<u8>>) -> Result<Map<String, Value>, LoadError> {
     let Some(json) = json else { return Ok(Map::new()) };
     python_json::from_slice(&json).map_err(|error| malformed(path, error.to_string()))

@@ -1,5 +1,5 @@
-//! The part of a loaded model that encodes pictures, as those who run models see it. Does not know how it
-//! does.
+//! The part of a loaded model that encodes pictures, as an interface for those who run models. Does not know
+//! how it encodes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::BackendKind;
 use crate::backend::BackendError;
 use crate::media::MediaEncoder;
 
-/// The part of a model that encodes pictures, whose weights are read when the first picture comes.
+/// The part of a model that encodes pictures, whose weights are read when the first picture arrives.
 pub trait MediaModel: Send + Sync {
     /// An encoder on a backend of this crate. Encoders share the weights.
     ///
@@ -22,19 +22,19 @@ pub trait MediaModel: Send + Sync {
         threads: &Arc<ThreadPool>,
     ) -> Result<Box<dyn MediaEncoder>, BackendError>;
 
-    /// What `preprocessor_config.json` and `config.json` would say of a model whose file is GGUF; `None` of a
-    /// folder, which has them.
+    /// Content of a `preprocessor_config.json` and a `config.json` for a model in a GGUF file; `None` for a
+    /// folder, which has these files.
     fn processor(&self) -> Option<[Value; 2]> {
         None
     }
 
-    /// The encoder in words, for operators.
+    /// Description of the encoder for operators.
     fn describe(&self) -> String;
 
     /// Whether it reads the tensor of this name.
     fn reads(&self, tensor: &str) -> bool;
 
-    /// Token whose embeddings for layers, where the decoder has such, the tokens of pictures have.
+    /// Token whose per-layer embeddings the tokens of pictures use, in decoders with per-layer embeddings.
     fn placeholder_token(&self) -> u32 {
         0
     }

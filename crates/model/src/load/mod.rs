@@ -13,9 +13,11 @@ mod part;
 mod pooler;
 mod prepare;
 mod purpose;
+mod split;
 mod summary;
 mod unnamed;
 mod unread;
+mod vocabulary;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -45,12 +47,13 @@ use throng_checkpoint::safetensors::SafetensorsError;
 use throng_checkpoint::{FileChanged, TensorSource, TensorView};
 
 pub use eagle::{EagleHead, ModelAndHead, is_eagle_head};
-pub use folder::{configuration, tokenizer_files};
+pub use folder::configuration;
 pub use media_model::MediaModel;
 use prepare::{PreparedWeights, UnpreparedWeights};
 pub use summary::WeightSummary;
+pub use vocabulary::{VocabularySource, tokenizer_files};
 
-/// Backend that computes.
+/// Backend on which the model computes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BackendKind {
     /// The fast kernels of this machine; activations are quantized where the weights are.
@@ -77,10 +80,10 @@ impl BackendKind {
 /// Options for opening a model.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// For which backend the weights are prepared at once; `None` leaves that to the first runner, so that a
+    /// Backend for which the weights are prepared at once; `None` leaves that to the first runner, so that a
     /// model of which only the metadata are wanted opens quickly.
     pub prepare: Option<BackendKind>,
-    /// Threads that prepare weights.
+    /// Number of threads that prepare weights.
     pub n_threads: usize,
     /// Quantize the weights when they are prepared.
     pub quantize: Option<QuantizeOptions>,
@@ -89,9 +92,9 @@ pub struct LoadOptions {
 /// Options for making a runner.
 #[derive(Debug, Clone, Copy)]
 pub struct RunnerOptions {
-    /// Backend that computes.
+    /// Backend on which the model computes.
     pub backend: BackendKind,
-    /// Threads that compute.
+    /// Number of threads that compute.
     pub n_threads: usize,
     /// Bounds of the runner.
     pub limits: RunnerLimits,
@@ -99,11 +102,11 @@ pub struct RunnerOptions {
 
 /// An open model: its configuration, its mapped weights, and the contents of the files beside them.
 pub struct LoadedModel {
-    /// The folder or file it came from.
+    /// The folder or file of the model.
     pub path: PathBuf,
     /// The name it is served under: the folder's name or the file's stem.
     pub name: String,
-    /// The architecture.
+    /// Architecture of the model.
     pub config: Arc<DecoderConfig>,
     /// Source of its vocabulary.
     pub vocabulary: VocabularySource,
@@ -119,10 +122,10 @@ pub struct LoadedModel {
     pub pooler: Option<Pooler>,
     /// The part that encodes pictures; `None`: the model reads text only.
     media: Option<Arc<dyn MediaModel>>,
-    /// Fingerprint of the model, where blocks of its runners may leave them.
+    /// Fingerprint of the model, if blocks of its runners may be exported.
     fingerprint: OnceLock<Arc<str>>,
     architecture: Architecture,
-    /// The part of the model that this is; `None`: all of it.
+    /// The part of the model that is loaded; `None`: the whole model.
     own_part: Option<OwnPart>,
     tensors: Arc<dyn TensorSource>,
     unread_tensors: Vec<String>,
@@ -134,45 +137,29 @@ pub struct LoadedModel {
 /// Sources of chat templates by name; the usual one is called `default`.
 pub type ChatTemplates = BTreeMap<String, String>;
 
-/// Source of a model's vocabulary.
-#[derive(Debug, Clone)]
-pub enum VocabularySource {
-    /// Nowhere: prompts and answers are token ids.
-    None,
-    /// Files of a tokenizer, as they are.
-    TokenizerJson {
-        /// `tokenizer.json`.
-        tokenizer_json: Vec<u8>,
-        /// `tokenizer_config.json`.
-        tokenizer_config: Option<Vec<u8>>,
-    },
-    /// Metadata of a GGUF file.
-    Gguf(Arc<Gguf>),
-}
-
 /// Reason why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The path is neither a model folder nor a GGUF file.
     #[error("{}: {reason}", path.display())]
     NotAModel {
-        /// The path as given.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// Missing part.
+        /// Name of the missing part.
         reason: String,
     },
     /// A file could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Reason.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// A file beside the weights is broken.
     #[error("{}: {reason}", path.display())]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Reason of the refusal.
         reason: String,
@@ -186,7 +173,7 @@ pub enum LoadError {
     /// A weight file was truncated or written to while it was loaded.
     #[error(transparent)]
     Changed(#[from] FileChanged),
-    /// The architecture is unknown or makes no sense.
+    /// The architecture is unknown or is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Tensors are missing or have wrong shapes.
@@ -195,16 +182,16 @@ pub enum LoadError {
     /// The model cannot be quantized.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-    /// The model has no such part.
+    /// The model cannot be divided into this part.
     #[error(transparent)]
     Part(#[from] PartError),
-    /// The backend cannot hold it.
+    /// The backend cannot hold the model.
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
 
 /// Opens the model at `path`: a folder with `config.json` and safetensors files, or a GGUF file (of a split
-/// model any part), and prepares its weights as `options` say.
+/// model any part), and prepares its weights as `options` require.
 ///
 /// # Errors
 /// When files are missing, broken or of a family that is not supported.
@@ -269,7 +256,7 @@ impl LoadedModel {
         }
     }
 
-    /// Prepares the weights for a backend, on so many threads, unless that has been done.
+    /// Prepares the weights for a backend on `n_threads` threads, unless that has been done.
     ///
     /// # Errors
     /// When tensors are missing or of wrong shapes, or the memory of the backend does not suffice.
@@ -291,7 +278,7 @@ impl LoadedModel {
         self.runner_on(&options.threads(), options)
     }
 
-    /// The weights on a backend, of whatever crate, for any number of [`ModelRunner`]s.
+    /// The weights on any backend, also of another crate, for any number of [`ModelRunner`]s.
     ///
     /// # Errors
     /// When tensors are missing or of wrong shapes, or the backend cannot hold them.
@@ -316,7 +303,7 @@ impl LoadedModel {
         Ok(Arc::new(self.unprepared().load_stage(backend, stage, progress)?.0))
     }
 
-    /// An executor on a backend, of whatever crate, with weights and a KV cache of its own.
+    /// An executor on any backend, also of another crate, with weights and a KV cache of its own.
     ///
     /// # Errors
     /// Errors of [`Self::weights_on`], and when the backend cannot hold such a cache.
@@ -347,8 +334,8 @@ impl LoadedModel {
         Ok(PoolingRunner::new(backend, config, weights, limits, pooler, &self.tensors)?)
     }
 
-    /// Sets the digest of all that the bits of its answers depend on, so that blocks of runners made from now
-    /// on may leave them. Does nothing if it is set.
+    /// Sets the digest of all inputs on which the bits of its answers depend, so that blocks of runners made
+    /// from now on may be exported. Ignored if it is set.
     pub fn set_fingerprint(&self, fingerprint: Arc<str>) {
         self.fingerprint.get_or_init(|| fingerprint);
     }
@@ -369,7 +356,7 @@ impl LoadedModel {
     /// The `config.json` of a folder; `None` of a GGUF file.
     ///
     /// # Errors
-    /// When it cannot be read any more.
+    /// When it can no longer be read.
     pub fn config_json(&self) -> Result<Option<Map<String, Value>>, LoadError> {
         if !self.path.is_dir() || matches!(self.vocabulary, VocabularySource::Gguf(_)) {
             return Ok(None);
@@ -382,7 +369,7 @@ impl LoadedModel {
         Arc::clone(&self.tensors)
     }
 
-    /// The weights as stored.
+    /// Weights as the file stores them.
     pub fn tensors(&self) -> &dyn TensorSource {
         &*self.tensors
     }
@@ -412,12 +399,12 @@ impl LoadedModel {
         forward_work(&self.config, tensors, kv_dtype)
     }
 
-    /// The format in which a tensor is held: its own, or the one that it is quantized to.
+    /// The format in which a tensor is held: its own, or the target of the quantization.
     pub fn held_format(&self, tensor: &TensorView<'_>) -> Format {
         self.quantize.map_or(tensor.format, |plan| plan.format_of(tensor))
     }
 
-    /// The format in which a weight is held that is decoded and whose numbers would be held as `held`.
+    /// The format in which a decoded weight is held, given the format `held` of its numbers.
     pub fn held_encoded(&self, held: Format) -> Format {
         self.quantize.filter(|_| held.is_float()).map_or(held, |plan| plan.to.format())
     }

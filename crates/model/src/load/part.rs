@@ -1,4 +1,4 @@
-//! The model restricted to the part that one of several processes has. Does not know how weights are read.
+//! The model restricted to the part of one of several processes. Does not know how weights are read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{LoadError, LoadedModel};
 use crate::config::{Stage, StageError};
 use crate::parallel::{ModelPart, OwnPart, PartError};
+use crate::tensor_role::TensorRole;
 
 impl LoadedModel {
     /// Restricts the model to a part, before any weights are prepared.
@@ -30,8 +31,14 @@ impl LoadedModel {
     }
 
     /// Bytes of the weights of each layer, with those of the embedding before the first one and those of the
-    /// head behind the last one.
-    fn layer_bytes(&self) -> Vec<u64> {
+    /// head behind the last one. A tied table counts as the head, and one that is only looked up as nothing.
+    pub fn layer_bytes(&self) -> Vec<u64> {
+        self.layer_bytes_of(|_| true)
+    }
+
+    /// [`Self::layer_bytes`] of tensors with some roles only.
+    pub fn layer_bytes_of(&self, counts: impl Fn(TensorRole) -> bool) -> Vec<u64> {
+        let roles = self.tensor_roles();
         let (config, names, source) = (&self.config, self.names(), self.tensors());
         let n_layers = config.layers.len();
         let mut bytes = vec![0_u64; n_layers + 2];
@@ -48,6 +55,9 @@ impl LoadedModel {
             ends.next()
         };
         let mut add = |name: &str, n_bytes: u64| {
+            if roles.get(name).is_some_and(|&role| !counts(role)) {
+                return;
+            }
             let place = match layer_of(name) {
                 Some(layer_idx) => layer_idx + 1,
                 None if name.contains(names.output) && !config.tied_embeddings => n_layers + 1,

@@ -1,5 +1,5 @@
-//! Reads what is pooled: `modules.json` and the folders it names, as sentence-transformers saves them, or the
-//! classifier that `architectures` of a `config.json` names. Does not know tensors.
+//! Reads the kind of pooling: `modules.json` and the folders it names, as sentence-transformers saves them,
+//! or the classifier that `architectures` of a `config.json` names. Does not know tensors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use throng_checkpoint::safetensors::SafetensorsFolder;
 /// The longest prompt of a model.
 const MAX_PROMPT_BYTES: usize = 4096;
 
-/// Modules of a model; real ones have at most five.
+/// Maximum number of modules of a model; real ones have at most five.
 const MAX_MODULES: usize = 16;
 
 /// The pooler of a model folder; `None` where the model generates text.
@@ -207,8 +207,8 @@ fn classifier(
     Ok(Pooler::new(pooling, layers))
 }
 
-/// Activation of a cross-encoder's logits in sentence-transformers, where its file says so: by a key of
-/// its own in older ones.
+/// Activation of a cross-encoder's logits in sentence-transformers, if its file names one; older files have a
+/// key of their own for it.
 fn cross_encoder_activation(
     folder: &Path,
     config_json: &Map<String, Value>,
@@ -228,7 +228,7 @@ fn cross_encoder_activation(
     }
 }
 
-/// The names of `id2label` in the order of their numbers; two as transformers has them, if there are none.
+/// The names of `id2label` in the order of their numbers; without it, the two default names of transformers.
 fn labels(config_json: &Map<String, Value>) -> Vec<String> {
     let Some(by_id) = config_json.get("id2label").and_then(Value::as_object) else {
         let n = config_json.get("num_labels").and_then(Value::as_u64).unwrap_or(2).min(1 << 16);

@@ -1,4 +1,4 @@
-//! Weights in the layout of a backend, made once and shared by all runners. Does not know files.
+//! Weights in the layout of a backend, prepared once and shared by all runners. Does not know files.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -33,7 +33,7 @@ pub(super) struct UnpreparedWeights<'a> {
 }
 
 impl UnpreparedWeights<'_> {
-    /// Copies the weights to a backend, quantized where that was asked for.
+    /// Copies the weights to a backend, quantized if requested.
     pub(super) fn load<B: Backend>(
         &self,
         backend: &B,
@@ -77,16 +77,16 @@ pub(super) struct PreparedWeights {
 /// Pooling of a model's outputs, and its stored tensors.
 type PoolerTensors<'a> = (&'a Pooler, &'a Arc<dyn TensorSource>);
 
-/// What a runner has beside the decoder.
-struct Beside<'a> {
+/// Parts of a runner beside the decoder.
+pub(super) struct Beside<'a> {
     pooler: Option<PoolerTensors<'a>>,
-    /// The encoder of pictures, and the token that stands for them.
-    encoder: Option<(Box<dyn MediaEncoder>, u32)>,
-    /// Fingerprint of the model, where blocks may leave the runner.
-    fingerprint: Option<Arc<str>>,
+    /// The encoder of pictures, and the token that represents them.
+    pub(super) encoder: Option<(Box<dyn MediaEncoder>, u32)>,
+    /// Fingerprint of the model, if blocks of the runner may be exported.
+    pub(super) fingerprint: Option<Arc<str>>,
 }
 
-/// One backend's weights, once made.
+/// Prepared weights for one backend.
 struct Prepared<B: Backend> {
     weights: Mutex<Option<Arc<DecoderWeights<B>>>>,
     adapters: Arc<AdapterStore<B>>,
@@ -171,7 +171,7 @@ type SharedParts<B> = (Arc<DecoderWeights<B>>, Arc<AdapterStore<B>>);
 pub(super) enum AdapterOrigin<'a> {
     /// A folder as PEFT saves it.
     Peft(&'a Path),
-    /// Random numbers.
+    /// An adapter of random numbers.
     Random(RandomAdapter),
 }
 
@@ -278,8 +278,8 @@ impl RunnerOptions {
 }
 
 impl LoadedModel {
-    /// A runner of the [part](Self::part) that this is, on the processor. The one that chooses tokens also
-    /// encodes pictures.
+    /// A runner of the own [part](Self::part), on the processor. The one that chooses tokens also encodes
+    /// pictures.
     ///
     /// # Errors
     /// Errors of [`Self::runner`].
@@ -319,8 +319,8 @@ impl LoadedModel {
         self.prepared.runner(options, threads, &self.config, &self.unprepared(), beside)
     }
 
-    /// An executor on a backend, of whatever crate, with weights that [`Self::weights_on`] gave and adapters
-    /// of a store. Pictures are encoded on the threads of the host.
+    /// An executor on any backend, also of another crate, with weights that [`Self::weights_on`] returned and
+    /// adapters of a store. Pictures are encoded on the threads of the host.
     ///
     /// # Errors
     /// When memory does not suffice, or the backend does not support the model or such a cache.
@@ -335,7 +335,11 @@ impl LoadedModel {
         executor(backend, weights, adapters, limits, &self.config, self.beside(BackendKind::Cpu, threads)?)
     }
 
-    fn beside(&self, backend: BackendKind, threads: &Arc<ThreadPool>) -> Result<Beside<'_>, LoadError> {
+    pub(super) fn beside(
+        &self,
+        backend: BackendKind,
+        threads: &Arc<ThreadPool>,
+    ) -> Result<Beside<'_>, LoadError> {
         let pooler = self.pooler.as_ref().map(|pooler| (pooler, &self.tensors));
         let encoder = self
             .media

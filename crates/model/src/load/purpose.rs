@@ -24,7 +24,7 @@ const OTHER_HEADS: [&str; 6] = [
 /// Most GGUF files that an error names.
 const MAX_NAMED: usize = 20;
 
-/// Refuses a model without a pooler whose files say that it generates no text.
+/// Refuses a model without a pooler if its files show that it generates no text.
 pub(super) fn check(
     folder: &Path,
     config_json: &Map<String, Value>,
@@ -67,17 +67,17 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether the embeddings are the output projection; of a multimodal model the outer configuration may say
+/// Whether the embeddings are the output projection; in a multimodal model the outer configuration may set
 /// it.
 fn is_tied(config_json: &Map<String, Value>, architecture: &Architecture) -> bool {
     architecture.config.tied_embeddings || config_json.get("tie_word_embeddings") == Some(&Value::Bool(true))
 }
 
-/// The GGUF file of a folder without other weights, of a split model the first part; `None` where there is
-/// none.
+/// The GGUF file of a folder without other weights, of a split model the first part; `None` without such a
+/// file.
 ///
 /// # Errors
-/// An error that names the files where there are several models.
+/// An error that names the files if they belong to several models.
 pub(super) fn gguf_inside(folder: &Path) -> Result<Option<PathBuf>, LoadError> {
     let has_safetensors = [SINGLE_FILE, INDEX_FILE].iter().any(|name| folder.join(name).exists());
     let Some(entries) = std::fs::read_dir(folder).ok().filter(|_| !has_safetensors) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! How much memory a model's tensors take, by format. Does not know what they are for.
+//! Memory of a model's tensors, by format. Does not know the tensors' use.
 
 use throng_kernels::quant::Format;
 
@@ -9,7 +9,7 @@ use throng_checkpoint::quantized::{EncodedWeight, Encoding};
 /// Sizes and formats of a model's tensors, as stored or as held in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightSummary {
-    /// Elements of all tensors.
+    /// Number of elements of all tensors.
     pub n_parameters: u64,
     /// Bytes of all tensors.
     pub n_bytes: u64,

@@ -1,5 +1,5 @@
-//! A folder whose `model_type` no family has: read as Llama, and refused where it has more than that. Does
-//! not know families.
+//! A folder whose `model_type` belongs to no family: read as Llama, and refused if it has any other setting
+//! or tensor. Does not know families.
 
 use serde_json::{Map, Value};
 
@@ -31,8 +31,8 @@ pub(super) fn architecture(
     Ok(architecture)
 }
 
-/// The first tensor that nothing reads, but for those of layers that predict further tokens and those that
-/// say nothing new.
+/// The first unread tensor, except those of layers that predict further tokens and those that only repeat
+/// computed data.
 fn unread(architecture: &Architecture, tensors: &dyn TensorSource, predicts_further: bool) -> Option<String> {
     let roles = tensor_roles(architecture, tensors);
     let n_layers = architecture.config.layers.len();

@@ -1,4 +1,5 @@
-//! Features of the contents that were used last, up to a number of bytes. Does not know how they are made.
+//! Features of the contents that were used last, up to a number of bytes. Does not know how they are
+//! computed.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use throng_core::scheduling::block_hash::BlockHash;
 
 use super::Features;
 
-/// A content among those of the sequences that may share what was computed.
+/// A content with the scope of the sequences that may share cached results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureKey {
     /// Root of the names of blocks: it keeps tenants, salts and adapters apart.
@@ -16,7 +17,7 @@ pub struct FeatureKey {
     pub digest: ContentDigest,
 }
 
-/// Features by content, the ones used last at the end. The newest entry stays whatever its size.
+/// Features by content, the most recently used at the end. The newest entry always stays.
 #[derive(Debug)]
 pub struct FeatureCache {
     max_bytes: usize,
@@ -25,10 +26,10 @@ pub struct FeatureCache {
 }
 
 impl FeatureCache {
-    /// Most entries, whose keys are compared one by one.
+    /// Maximum number of entries, whose keys are compared one by one.
     const MAX_ENTRIES: usize = 4096;
 
-    /// Creates an empty cache of at most so many bytes.
+    /// Creates an empty cache of at most `max_bytes` bytes.
     pub fn new(max_bytes: usize) -> Self {
         Self { max_bytes, n_bytes: 0, entries: Vec::new() }
     }
@@ -47,7 +48,7 @@ impl FeatureCache {
         self.entries.iter().any(|(known, _)| known == key)
     }
 
-    /// Adds features, and drops those used longest ago while there are too many bytes.
+    /// Adds features, and drops the least recently used ones while there are too many bytes.
     pub fn insert(&mut self, key: FeatureKey, features: Arc<Features>) {
         self.n_bytes += features.n_bytes();
         self.entries.push((key, features));

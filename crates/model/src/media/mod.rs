@@ -1,4 +1,4 @@
-//! Features of pictures in prompts: what an encoder gives for their pixel values, kept for later steps and
+//! Features of pictures in prompts: an encoder's output for their pixel values, kept for later steps and
 //! later prompts. Does not know encoders and how pictures become pixel values.
 
 mod cache;
@@ -16,7 +16,7 @@ pub(crate) use step::MediaReader;
 /// Reason why a content has no features.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// The content is not one that the encoder reads.
+    /// The encoder cannot read this content.
     #[error("the encoder does not read this: {0}")]
     Unreadable(String),
     /// The device failed or has no memory.
@@ -27,8 +27,8 @@ pub enum EncodeError {
     Weights(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Makes features of pixel values. Equal contents have equal features, to the bit: nothing else that is
-/// encoded or computed at the same time changes them, nor where the work is parted.
+/// Computes features from pixel values. Equal contents have equal features, to the bit, whatever else is
+/// computed at the same time and however the work is divided.
 pub trait MediaEncoder: Send {
     /// Begins the work on one content.
     ///
@@ -39,8 +39,8 @@ pub trait MediaEncoder: Send {
 
 /// The work on the features of one content, which may be done in parts.
 pub trait MediaEncoding: Send {
-    /// Works until this share is done: not at all if it is already. Returns the features when all is done,
-    /// once.
+    /// Works until this share is done; does no work if it is done already. Returns the features when all is
+    /// done, once.
     ///
     /// # Errors
     /// When the device fails.

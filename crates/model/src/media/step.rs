@@ -1,5 +1,5 @@
-//! The features of a step: encodes the pictures that its tokens stand for, unless they are known. Does not
-//! know the forward pass.
+//! The features of a step: encodes the pictures that its tokens represent, unless their features are cached.
+//! Does not know the forward pass.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::{EncodeError, Features, MediaEncoder, MediaEncoding};
 use crate::backend::BackendError;
 use crate::batch_input::{BatchInput, FeatureRows};
 
-/// Most bytes of kept features, beyond those of the steps in flight.
+/// Maximum bytes of kept features, beyond those of the steps in flight.
 const MAX_FEATURE_BYTES: usize = 256 << 20;
 
-/// Most pictures that are begun and not done, as many as a step works on. The one that was worked on longest
-/// ago is given up for one more, and is begun again when it is needed.
+/// Maximum number of pictures that are begun and not done, as many as a step works on. The least recently
+/// worked one is dropped for a further one, and is begun again when it is needed.
 const MAX_BEGUN: usize = 4;
 
 /// An encoder with the features that it made.
@@ -27,13 +27,13 @@ pub(crate) struct MediaReader {
     cache: FeatureCache,
     /// Pictures that are begun and not done, the one worked on last at the end.
     begun: VecDeque<BegunEncoding>,
-    /// Elements of a feature.
+    /// Number of elements of a feature.
     width: usize,
     /// Number of layers of the decoder, behind which features may be added.
     n_layers: usize,
-    /// Id of the tokens that features stand in place of, where the decoder looks them up besides.
+    /// Id of the tokens that features replace, if the decoder also looks it up.
     placeholder_token: u32,
-    /// Pictures of the step.
+    /// Counts of the step's pictures.
     counts: MediaCounts,
 }
 
@@ -41,11 +41,11 @@ pub(crate) struct MediaReader {
 struct BegunEncoding {
     key: FeatureKey,
     encoding: Box<dyn MediaEncoding>,
-    /// Parts that are done.
+    /// Number of parts that are done.
     n_done: u32,
 }
 
-/// Features, as far as they are made.
+/// Features computed so far.
 enum Made {
     All(Arc<Features>),
     /// There are none of this content.
@@ -57,7 +57,7 @@ enum Made {
 type EncodedContent = (Arc<MediaContent>, Arc<Features>);
 
 impl MediaReader {
-    /// Creates a reader for a decoder of so many layers, whose residual stream has this width.
+    /// Creates a reader for a decoder of `n_layers` layers, whose residual stream has this width.
     pub(crate) fn new(
         encoder: Box<dyn MediaEncoder>,
         width: usize,
@@ -90,8 +90,8 @@ impl MediaReader {
         Ok(())
     }
 
-    /// Adds to a step's input the features of its tokens, after [`Self::encode`]. `failed` gets the
-    /// sequences whose pictures are not there or cannot be read.
+    /// Adds to a step's input the features of its tokens, after [`Self::encode`]. `failed` gets the sequences
+    /// whose pictures are missing or unreadable.
     ///
     /// # Errors
     /// When the device fails.
@@ -119,7 +119,7 @@ impl MediaReader {
         Ok(self.counts)
     }
 
-    /// The content of a span with its features; none where it is not there or cannot be read.
+    /// The content of a span with its features; `None` if missing or unreadable.
     fn features_of(
         &mut self,
         scheduled: &ScheduledSequence,
@@ -135,7 +135,7 @@ impl MediaReader {
         })
     }
 
-    /// Does this share of the work on a content.
+    /// Runs this share of the work on a content.
     fn work_on(
         &mut self,
         content: &Arc<MediaContent>,
@@ -177,7 +177,7 @@ impl MediaReader {
         Ok(Made::All(features))
     }
 
-    /// Goes on with the work on a content, or begins it.
+    /// Continues or begins the work on a content.
     fn advance(
         &mut self,
         content: &MediaContent,
@@ -202,7 +202,7 @@ impl MediaReader {
         Ok(None)
     }
 
-    /// Puts the features of those tokens of a span that are the sequence's new ones in their places.
+    /// Writes the features of a span's new tokens of the sequence to their rows.
     fn place(
         &self,
         content: &MediaContent,

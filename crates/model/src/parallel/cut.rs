@@ -16,13 +16,13 @@ pub(super) struct Cut {
 /// Bytes of a cut tensor.
 #[derive(Debug)]
 pub(super) enum CutBytes {
-    /// Where they are adjacent in the whole.
+    /// Adjacent rows of the whole, in this range.
     Within(Range<usize>),
-    /// Copied together.
+    /// Bytes copied together from several places.
     Copied(Vec<u8>),
 }
 
-/// How the bytes of a tensor lie around a dimension.
+/// Strides of a tensor's bytes around a dimension.
 struct Strides {
     /// Times that the whole dimension is repeated.
     n_outer: usize,
@@ -63,7 +63,8 @@ impl Cut {
         self.of_bytes(shape, unit, data)
     }
 
-    /// The bytes that are kept of a tensor whose dimension is stored in units of so many elements and bytes.
+    /// The bytes that are kept of a tensor whose dimension is stored in units of this number of elements and
+    /// bytes.
     pub(super) fn of_bytes(&self, shape: &[usize], unit: (usize, usize), data: &[u8]) -> Option<CutBytes> {
         let n = *shape.get(self.axis)?;
         let n_outer = shape[..self.axis].iter().product();
@@ -99,7 +100,7 @@ impl Strides {
 }
 
 impl CutBytes {
-    /// The bytes, given those of the whole.
+    /// The bytes of the cut, given those of the whole tensor.
     pub(super) fn within<'a>(&'a self, whole: &'a [u8]) -> &'a [u8] {
         match self {
             Self::Within(range) => &whole[range.clone()],

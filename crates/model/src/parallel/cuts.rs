@@ -1,4 +1,4 @@
-//! Which part of each of a model's tensors a device has. Does not know bytes.
+//! The part of each tensor that a device has. Does not know bytes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,13 +15,13 @@ use throng_checkpoint::TensorSource;
 /// The part of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TensorPart {
-    /// Another device has the tensor.
+    /// The tensor is on another device.
     Absent,
-    /// Ranges of it.
+    /// Ranges of the tensor.
     Cut(Cut),
 }
 
-/// Parts of the tensors of one device, by their names in the source; it has all others whole.
+/// Parts of the tensors of one device, by their names in the source; tensors without an entry are whole.
 pub(super) struct Cuts<'a> {
     source: &'a dyn TensorSource,
     /// Index of the device.
@@ -55,7 +55,7 @@ impl<'a> Cuts<'a> {
         cuts
     }
 
-    /// Notes the part of a tensor, under the name that the source has for it.
+    /// Notes the part of a tensor, under its name in the source.
     fn note(&mut self, name: &str, part: TensorPart) {
         if let Some(tensor) = find_tensor(self.source, name) {
             self.by_name.insert(tensor.name.to_owned(), part);
@@ -299,7 +299,7 @@ impl<'a> Cuts<'a> {
     }
 }
 
-/// A layer's names and what a device has of it.
+/// A layer's names and the device's part of it.
 #[derive(Clone, Copy)]
 struct LayerCuts<'a> {
     prefix: &'a str,
@@ -313,7 +313,7 @@ impl LayerCuts<'_> {
     }
 }
 
-/// A range of things as one of their elements, of which each has `width`.
+/// A range of elements that have `width` values each, as a range of values.
 fn times(range: &Range<usize>, width: usize) -> Range<usize> {
     range.start * width..range.end * width
 }

@@ -11,12 +11,12 @@ use super::ModelPart;
 pub struct Grid {
     /// Ranks that share each layer.
     pub n_ranks: usize,
-    /// Stages, each of other layers.
+    /// Number of stages, each with its own layers.
     pub n_stages: usize,
 }
 
 impl Grid {
-    /// All ranks.
+    /// Number of all ranks.
     pub fn n_all(self) -> usize {
         self.n_ranks * self.n_stages
     }

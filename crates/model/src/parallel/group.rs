@@ -8,7 +8,7 @@ use throng_comm::{CommError, Communicator, Deadline, Summands, Usage};
 use crate::backend::BackendError;
 
 /// A backend's end of its group of ranks. After a rank is lost nothing is exchanged any more, and steps fail
-/// when their results are asked for.
+/// when their results are requested.
 #[derive(Debug)]
 pub struct RankGroup {
     ranks: Box<dyn Communicator>,
@@ -17,7 +17,7 @@ pub struct RankGroup {
 }
 
 impl RankGroup {
-    /// `patience` is how long an exchange waits for a rank that lives.
+    /// `patience` is the timeout of an exchange with a rank that is alive.
     pub fn new(ranks: Box<dyn Communicator>, patience: Duration) -> Self {
         Self { ranks, patience, lost: None }
     }
@@ -28,8 +28,8 @@ impl RankGroup {
         self.run(|ranks| ranks.all_reduce(Summands::F32(rows), deadline));
     }
 
-    /// Columns of all ranks side by side, at rank 0, where they are needed: `part` is `[n, own width]`, `out`
-    /// is `[n, all]`; rank `i` has `widths[i]` of these columns.
+    /// Gathers the columns of all ranks side by side at rank 0, which needs them: `part` is `[n, own width]`,
+    /// `out` is `[n, all]`; rank `i` has `widths[i]` of these columns.
     pub fn gather_columns(&mut self, part: &[f32], widths: &[usize], out: &mut [f32]) {
         let deadline = Deadline::within(self.patience);
         let lengths: Vec<usize> = widths.iter().map(|width| width * size_of::<f32>()).collect();
@@ -50,12 +50,12 @@ impl RankGroup {
     /// Fails if a rank is lost.
     ///
     /// # Errors
-    /// The loss.
+    /// The loss of a rank.
     pub fn check(&self) -> Result<(), BackendError> {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// Counts of what was exchanged.
+    /// Counts of the exchanged data.
     pub fn usage(&self) -> Usage {
         self.ranks.usage()
     }

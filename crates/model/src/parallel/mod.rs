@@ -1,5 +1,5 @@
-//! A model that is divided over several devices: which part each has, and how the parts exchange what they
-//! compute. Does not know processes, and in which order a step needs what.
+//! A model that is divided over several devices: the part of each, and the exchange of results. Does not know
+//! processes, and the order of a step's exchanges.
 
 mod cut;
 mod cuts;

@@ -1,4 +1,4 @@
-//! The part of a model that one process of several has. Does not know how its weights are read.
+//! The part of a model on one of several processes. Does not know how its weights are read.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::quantization::QuantizePlan;
 use throng_checkpoint::TensorSource;
 use throng_kernels::quant::Format;
 
-/// Which part of a model a process has: of each layer of a stage, the share of one of several ranks.
+/// The part of a model that a process has: of each layer of a stage, the share of one of several ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelPart {
     /// Index among the ranks that share each layer.
@@ -24,17 +24,17 @@ pub struct ModelPart {
 }
 
 impl ModelPart {
-    /// All of a model.
+    /// The whole model.
     pub const WHOLE: Self = Self { rank: 0, n_ranks: 1, stage_idx: 0, n_stages: 1 };
 }
 
-/// Reason why a model has no such part.
+/// Reason why a model cannot be divided into such a part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PartError {
     /// Layers that cannot be divided.
     #[error(transparent)]
     Shard(#[from] ShardError),
-    /// The model has no such stages.
+    /// The model cannot have such stages.
     #[error(transparent)]
     Stage(#[from] StageError),
     /// Pooling models are not divided.

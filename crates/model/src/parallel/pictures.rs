@@ -1,4 +1,4 @@
-//! Features of the pictures of a step as bytes: rank 0 encodes pictures, and the others read what came of it.
+//! Features of the pictures of a step as bytes: rank 0 encodes pictures, and the others read the features.
 //! Does not know encoders.
 
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::features::Features;
 /// Pictures of a step without their features, which follow as numbers.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
-    /// Tokens of the step; those of pictures are placeholders. Empty where nothing is seen.
+    /// Tokens of the step; those of pictures are placeholders. Empty without pictures.
     tokens: Vec<u32>,
-    /// For each run of adjacent tokens: its first row, its rows, and the layers behind which rows are added.
+    /// Runs of adjacent tokens: first row, number of rows, and the layers after which rows are added.
     runs: Vec<[usize; 3]>,
 }
 
@@ -22,8 +22,8 @@ struct Header {
 #[error("features of pictures that cannot be read")]
 pub struct MalformedFeatures;
 
-/// Writes the features of a step: the length of the header, the header, then the rows in place of embeddings
-/// and those behind layers, run by run.
+/// Writes the features of a step: the length of the header, the header, then the rows that replace embeddings
+/// and those added after layers, run by run.
 pub(crate) fn write(input: &BatchInput, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
     let n_layers = |rows: &FeatureRows| (0..).take_while(|&idx| rows.deepstack(idx).is_some()).count();
     let runs = input.features.iter().map(|rows| [rows.first_row, rows.n_rows, n_layers(rows)]).collect();

@@ -1,5 +1,5 @@
-//! What dividing a model is expected to bring: the time of a token of one user, by the bytes that are read
-//! for it and what was measured of memory and of exchanges. Does not know how these are measured.
+//! Expected effect of dividing a model: the time of a token of one user, from the bytes that are read for it
+//! and the measured times of memory and exchanges. Does not know how these are measured.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ pub struct Measurements {
     pub message: Duration,
 }
 
-/// Expected times.
+/// Expected times of a divided model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prediction {
     /// Time of a token, in seconds.
     pub divided_s: f64,
-    /// Share of it in exchanges.
+    /// Share of the time in exchanges.
     pub exchanging: f64,
     /// Time of a token in one process, whose memory is on one NUMA node.
     pub whole_s: f64,
@@ -66,7 +66,7 @@ impl Prediction {
     /// Refuses a division that is expected to be slower than one process, unless it is forced.
     ///
     /// # Errors
-    /// The expected times.
+    /// The expected times, if the division is refused.
     pub fn check(&self, is_forced: bool) -> Result<(), SlowerDivided> {
         if self.divided_s <= self.whole_s || is_forced {
             return Ok(());

@@ -1,5 +1,5 @@
 //! Measures memory and exchanges of all ranks at the same time, before they have anything else to do. Does
-//! not know what is made of it.
+//! not know the use of the figures.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::RankLinks;
 
 /// Bytes that a rank reads again and again: more than its cores keep.
 const READ_BYTES: usize = 64 << 20;
-/// Exchanges that are measured; the median counts.
+/// Number of exchanges that are measured; the median counts.
 const N_EXCHANGES: usize = 200;
 
 /// Longest time of one exchange.
@@ -30,8 +30,8 @@ pub fn read(all: &mut dyn Communicator, threads: &Arc<ThreadPool>) -> Result<f64
     Ok(buffer.map_or(0.0, |buffer| bytes_per_second(&buffer, threads)))
 }
 
-/// The median time to sum a row of so many elements over the ranks that share a layer; `None` where each has
-/// whole layers.
+/// The median time to sum a row of this number of elements over the ranks that share a layer; `None` if each
+/// has whole layers.
 pub fn sum(links: &mut RankLinks, n_elements: usize) -> Option<Duration> {
     let group = links.layers.as_mut()?;
     let mut row = vec![0.0; n_elements];
@@ -43,7 +43,7 @@ pub fn sum(links: &mut RankLinks, n_elements: usize) -> Option<Duration> {
     Some(median((0..N_EXCHANGES).map(|_| once()).collect()))
 }
 
-/// Half of the median time until a row that was sent to rank 1 has come back.
+/// Half of the median time until a row that was sent to rank 1 is returned.
 ///
 /// # Errors
 /// When it is lost.
@@ -59,7 +59,7 @@ pub fn ping(all: &mut dyn Communicator, n_elements: usize) -> Result<Duration, C
     Ok(median(times) / 2)
 }
 
-/// Sends back what rank 0's [`ping`] sends.
+/// Returns the messages of rank 0's [`ping`].
 ///
 /// # Errors
 /// When rank 0 is lost.

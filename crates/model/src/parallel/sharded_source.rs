@@ -1,4 +1,4 @@
-//! A model's tensors as one device sees them: each cut to its part. Does not know which part of a tensor that
+//! A model's tensors for one device: each cut to the device's part. Does not know which part of a tensor that
 //! is.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use throng_checkpoint::{ByteTensor, FileChanged, TensorSource, TensorView};
 use throng_os::mapped_file::FileStamp;
 
 /// Tensors of another source, cut. Parts that are not adjacent in the file are copied when they are first
-/// read, and kept while this is alive: as long as the weights of one device are loaded.
+/// read, and kept while this value exists: as long as the weights of one device are loaded.
 pub(crate) struct ShardedSource<'a> {
     whole: &'a dyn TensorSource,
     parts: HashMap<String, (TensorPart, OnceLock<Option<CutTensor>>)>,
@@ -42,7 +42,7 @@ impl<'a> ShardedSource<'a> {
         self.parts.get(name).map(|(part, _)| part)
     }
 
-    /// The part of a tensor that is cut by `make`.
+    /// The part of a tensor that `make` cuts.
     fn made(&self, name: &str, make: impl FnOnce(&Cut) -> Option<CutTensor>) -> Option<&CutTensor> {
         let (part, made) = self.parts.get(name)?;
         let TensorPart::Cut(cut) = part else { return None };
@@ -164,7 +164,7 @@ impl TensorSource for ShardedSource<'_> {
     }
 }
 
-/// The shape of a matrix of so many elements, given that of its part along `axis`.
+/// The shape of a matrix of this number of elements, given that of its part along `axis`.
 fn whole_shape(part: [usize; 2], axis: usize, n_elements: usize) -> [usize; 2] {
     let other = part[1 - axis].max(1);
     match axis {

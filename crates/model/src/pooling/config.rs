@@ -1,4 +1,4 @@
-//! What is pooled of a sequence's outputs, and the layers of a head, as values. Does not know files and
+//! Kinds of pooling of a sequence's outputs, and the layers of a head, as values. Does not know files and
 //! tensors.
 
 use std::collections::BTreeMap;
@@ -10,31 +10,31 @@ pub struct PoolingConfig {
     pub pooling: Pooling,
     /// Whether the vector is divided by its length.
     pub normalizes: bool,
-    /// Most tokens of a text by the model's files; the context of the model bounds it too.
+    /// Maximum number of tokens of a text by the model's files; the context of the model bounds it too.
     pub max_tokens: Option<usize>,
-    /// Meaning of the vector.
+    /// Meaning of the model's vector.
     pub output: PoolingOutput,
-    /// Prefixes of texts.
+    /// Prefixes of texts, by name.
     pub prompts: Prompts,
 }
 
-/// Texts that a model was trained to see before others, by their names.
+/// Prompts that precede texts, as in the model's training, by their names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prompts {
     /// All prompts by name.
     pub by_name: BTreeMap<String, String>,
-    /// The name of the one that is taken where none is asked for.
+    /// Name of the default prompt.
     pub default: Option<String>,
 }
 
 /// Outputs of a sequence that are pooled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
-    /// That of the first token.
+    /// The output of the first token.
     First,
-    /// That of the last token.
+    /// The output of the last token.
     Last,
-    /// The mean of all.
+    /// The mean of all outputs.
     Mean,
 }
 
@@ -57,7 +57,7 @@ pub enum PoolingOutput {
 pub enum ClassifierActivation {
     /// Each alone: one label, or several that do not exclude each other.
     Sigmoid,
-    /// All logits together.
+    /// Softmax over all logits.
     Softmax,
     /// No activation: a cross-encoder's logit is its score.
     Identity,

@@ -28,7 +28,7 @@ struct Layer<B: Backend> {
 }
 
 impl<B: Backend> PoolingHead<B> {
-    /// Loads the layers, for vectors of `hidden` elements, with buffers for so many sequences.
+    /// Loads the layers, for vectors of `hidden` elements, with buffers for this number of sequences.
     pub(crate) fn load(
         backend: &B,
         pooler: &Pooler,

@@ -1,6 +1,5 @@
-//! Models that answer with a vector: embedding models, rerankers and classifiers. What is pooled of a
-//! sequence's outputs goes through the layers of a head. Does not know requests and what vectors are compared
-//! with.
+//! Models that answer with a vector: embedding models, rerankers and classifiers. The pooled outputs of a
+//! sequence go through the layers of a head. Does not know requests and the use of vectors.
 
 mod config;
 mod head;
@@ -34,8 +33,8 @@ impl Pooler {
         Self { config, layers, own_files }
     }
 
-    /// Whether all tokens of a text are computed in one step: they see each other in both directions, or all
-    /// of them are pooled.
+    /// Whether all tokens of a text are computed in one step: they attend to each other in both directions,
+    /// or all of them are pooled.
     pub fn takes_whole_prompts(&self, config: &DecoderConfig) -> bool {
         config.is_bidirectional() || self.config.pooling != Pooling::Last
     }

@@ -19,11 +19,11 @@ use crate::runner::{RunnerLimits, n_state_slots};
 use crate::state_cache::StateLayout;
 use throng_checkpoint::TensorSource;
 
-/// Outputs of tokens that are on the host at a time.
+/// Number of outputs of tokens that are on the host at a time.
 const ROWS_AT_A_TIME: usize = 256;
 
-/// Runs batches of a pooling model. The answer of a sequence whose prompt has been computed is one vector, in
-/// the place of a token.
+/// Runs batches of a pooling model. The result of a sequence whose prompt has been computed is one vector in
+/// place of a token.
 pub struct PoolingRunner<B: Backend> {
     backend: B,
     decoder: Decoder<B>,
@@ -99,8 +99,8 @@ impl<B: Backend> PoolingRunner<B> {
         })
     }
 
-    /// Sums the outputs that are pooled of each sequence, in the order of their tokens, and leaves their mean
-    /// in `pooled`: one row for each sequence of `owners`, which says for each wanted token whose it is.
+    /// Sums the pooled outputs of each sequence, in the order of their tokens, and leaves their mean in
+    /// `pooled`: one row for each sequence of `owners`, which has the sequence of each wanted token.
     fn pool(&mut self, owners: &[usize], n_pooled: usize) -> Result<(), BackendError> {
         self.sums.clear();
         self.sums.resize(n_pooled * self.hidden, 0.0);

@@ -1,9 +1,9 @@
-//! Quantized weights kept in a file, so that the next start need not quantize: which file, which model it is
-//! of, and reading it. A file with any fault is treated as absent. Does not know how weights are quantized
-//! and packed.
+//! Quantized weights kept in a file, so that the next start need not quantize: the file's name, the model
+//! that it belongs to, and its reading. A file with any fault is treated as absent. Does not know how weights
+//! are quantized and packed.
 //!
 //! The file is the packed matrices one after another, a header in JSON, and an end of 32 bytes: magic number,
-//! length and digest of the header. The header says which model the weights are of and has a digest of every
+//! length and digest of the header. The header identifies the model of the weights and has a digest of every
 //! section of [`SECTION`] bytes. Digests detect damage, not manipulation by someone who may write to the
 //! folder.
 
@@ -20,9 +20,9 @@ use crate::arch::Architecture;
 use crate::backend::Backend;
 use throng_checkpoint::{TensorSource, TensorView};
 
-/// Bytes that one digest stands for.
+/// Number of bytes that one digest covers.
 pub(super) const SECTION: usize = 4 << 20;
-/// Its last byte is the version of the file's format.
+/// Magic number of the file; its last byte is the version of the format.
 pub(super) const MAGIC: [u8; 8] = *b"throngQ\x01";
 /// Magic number, length of the header, its digest.
 pub(super) const END_BYTES: usize = 8 + 8 + 16;
@@ -33,7 +33,7 @@ const SAMPLE: usize = 4096;
 #[derive(Debug, Clone)]
 pub(crate) struct CachePlace {
     pub(super) path: PathBuf,
-    /// A digest of everything that the weights depend on, and the layout in which they are packed.
+    /// A digest of all inputs of the weights, and the layout in which they are packed.
     pub(super) identity: String,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Header {
     pub(super) matrices: Vec<KeptMatrix>,
 }
 
-/// One matrix, in the order in which they are in the file and are loaded.
+/// A matrix, in the order in which matrices are in the file and are loaded.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeptMatrix {
@@ -119,7 +119,7 @@ impl Cache {
     /// Opens and checks the file, on the backend's threads.
     ///
     /// # Errors
-    /// With the reason why there is no usable file, in words; an empty one where there is no file at all.
+    /// With the reason why there is no usable file, in words; empty if there is no file at all.
     pub(super) fn open<B: Backend>(place: &CachePlace, backend: &B) -> Result<Self, String> {
         let file = match MappedFile::open(&place.path) {
             Ok(file) => file,
@@ -158,7 +158,7 @@ impl Cache {
         self.file.check_unchanged().is_ok()
     }
 
-    /// The bytes that were returned have been copied.
+    /// Releases the memory of the returned bytes, once they have been copied.
     pub(super) fn release(&self) {
         self.file.release(0..self.at);
     }

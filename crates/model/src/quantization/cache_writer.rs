@@ -1,5 +1,5 @@
-//! Writes quantized weights to their file, beside the old one until the new one is whole. Does not know how
-//! they are made.
+//! Writes quantized weights to their file, beside the old one until the new one is complete. Does not know
+//! how they are quantized.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use super::cache::{CachePlace, Header, KeptMatrix, MAGIC, SECTION, digest};
 use crate::backend::Backend;
 use throng_checkpoint::TensorView;
 
-/// A file that is being written. Dropped before its end, it leaves nothing behind but the lock's empty file.
+/// A file that is being written. If it is dropped before its end, only the empty lock file remains.
 pub(super) struct CacheWriter {
     place: PathBuf,
     partial: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct CacheWriter {
 
 impl CacheWriter {
     /// # Errors
-    /// When the folder cannot be made or written to, or another process writes to it.
+    /// When the folder cannot be created or written to, or another process writes to it.
     pub(super) fn create(place: &CachePlace) -> io::Result<Self> {
         let folder = place.path.parent().unwrap_or(std::path::Path::new("."));
         std::fs::create_dir_all(folder)?;

@@ -1,4 +1,4 @@
-//! A float model quantized while it is loaded: which matrices, to which formats. Does not know how blocks are
+//! A float model quantized while it is loaded: the matrices and their formats. Does not know how blocks are
 //! computed and which backend holds them.
 
 mod cache;
@@ -29,7 +29,7 @@ pub enum Quantization {
 /// Options for quantizing a model while it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuantizeOptions {
-    /// The format.
+    /// Format to which weights are quantized.
     pub to: Quantization,
     /// A folder where the result is kept for the next start.
     pub cache: Option<PathBuf>,
@@ -38,26 +38,26 @@ pub struct QuantizeOptions {
 /// Use of the folder of kept quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheUse {
-    /// Not at all: none was named, the backend has no packed weights, or the model is not in files.
+    /// No cache: none was named, the backend has no packed weights, or the model is not in files.
     None,
-    /// The weights came from there.
+    /// The weights were read from this file.
     Read,
-    /// The weights were written there for the next start.
+    /// The weights were written to the file for the next start.
     Written,
-    /// The weights could not be written there; the log says why.
+    /// The weights could not be written to this file; the log has the reason.
     Failed,
 }
 
 /// Report of quantization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuantizeReport {
-    /// The requested format.
+    /// Requested format of the weights.
     pub to: Quantization,
     /// Bytes of the quantized matrices in the file.
     pub stored_bytes: u64,
-    /// The resulting formats, in order of first use: how many matrices, and their bytes.
+    /// The resulting formats, in order of first use: the number of matrices, and their bytes.
     pub formats: Vec<(Format, usize, u64)>,
-    /// Matrices that stayed as they were because no format fits the length of their rows.
+    /// Number of matrices that stayed as they were because no format fits the length of their rows.
     pub n_kept: usize,
     /// Use of the folder of kept weights.
     pub cache: CacheUse,
@@ -83,7 +83,7 @@ pub enum QuantizeError {
 }
 
 impl Quantization {
-    /// The format after which it is named.
+    /// The format of the quantization's name.
     pub const fn format(self) -> Format {
         match self {
             Self::Q8_0 => Format::Q8_0,
@@ -92,9 +92,9 @@ impl Quantization {
         }
     }
 
-    /// The formats for a matrix of this role; the first one is used whose blocks its rows fill. The output
-    /// matrix gets more bits, as in llama.cpp's files; rows that are not whole superblocks get a plain format
-    /// of more bits.
+    /// The formats for a matrix of this role, in order of preference: the first one is used whose blocks fill
+    /// whole rows. The output matrix gets more bits, as in llama.cpp's files; rows that are not whole
+    /// superblocks get a plain format of more bits.
     const fn formats(self, role: Role) -> &'static [Format] {
         match (self, role) {
             (_, Role::Router) => &[],
@@ -112,10 +112,10 @@ impl fmt::Display for Quantization {
     }
 }
 
-/// The role of a matrix, as far as its format depends on it.
+/// The role of a matrix, which determines its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Makes the logits, also where it is the embedding table too.
+    /// Computes the logits, also if it is the embedding table too.
     Output,
     /// Chooses experts: small, and a wrong choice is worse than a rounded weight.
     Router,

@@ -14,7 +14,7 @@ use super::{CacheUse, QuantizePlan, QuantizeReport};
 use crate::backend::{Backend, BackendError, MatrixRole};
 use throng_checkpoint::TensorView;
 
-/// Elements that a thread takes at a time.
+/// Number of elements that a thread takes at a time.
 const SHARE: usize = 1 << 16;
 /// Larger buffers of blocks are given back after each matrix.
 const KEPT_BYTES: usize = 64 << 20;
@@ -38,7 +38,7 @@ enum Kept {
 }
 
 impl Quantizer {
-    /// Reads the weights that are kept at `place`, or keeps them there.
+    /// Reads the weights that are kept at `place`, or creates the file.
     pub(crate) fn new<B: Backend>(plan: QuantizePlan, place: Option<&CachePlace>, backend: &B) -> Self {
         let started = Instant::now();
         let place = place.zip(backend.packed_weights());
@@ -96,7 +96,7 @@ impl Quantizer {
         Ok(matrix)
     }
 
-    /// Writes something to the file, unless that failed before.
+    /// Calls `write` with the file, unless that failed before.
     fn keep(&mut self, write: impl FnOnce(&mut CacheWriter) -> io::Result<()>) {
         if let Kept::Writing(writer) = &mut self.kept
             && let Err(error) = write(writer)
@@ -157,7 +157,7 @@ impl Quantizer {
         }
     }
 
-    /// Completes the file of kept weights and reports what was done.
+    /// Completes the file of kept weights and returns a report.
     pub(crate) fn finish(mut self) -> QuantizeReport {
         if let Kept::Writing(writer) = self.kept {
             match writer.finish() {

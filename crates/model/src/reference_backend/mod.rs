@@ -1,6 +1,6 @@
-//! The backend that others are compared with: every operation in plain f32 loops over dequantized weights,
-//! keys and values in f32 whatever type is asked for. Activations are never rounded, so its results differ
-//! from exact arithmetic by float rounding only. It has no fusions and is not meant to be fast.
+//! The reference backend for tests: every operation in plain f32 loops over dequantized weights, with keys
+//! and values always in f32. Activations are never rounded, so its results differ from exact arithmetic by
+//! float rounding only. It has no fusions and is not meant to be fast.
 
 mod chosen;
 mod experts;
@@ -45,7 +45,7 @@ impl ReferenceMatrix {
     }
 }
 
-/// One pair of low-rank matrices.
+/// A pair of low-rank matrices.
 #[derive(Debug)]
 pub struct ReferenceLowRank {
     first_col: usize,
@@ -119,7 +119,7 @@ impl DeviceMemory for ReferenceBackend {
         Ok(values.to_vec())
     }
 
-    /// The numbers stay f32 whatever format is asked for.
+    /// The numbers stay f32 in any format.
     fn low_rank(
         &self,
         _: usize,

@@ -36,8 +36,8 @@ pub(super) fn route(
     chosen.into_iter().map(|expert_idx| (expert_idx, weight(expert_idx))).collect()
 }
 
-/// One expert after the other, each with its probability among those left whose logits are not far from its
-/// own (arXiv:2409.12136).
+/// Chooses experts one after the other, each with its probability among the remaining ones whose logits are
+/// close to its own (arXiv:2409.12136).
 fn mix_sparsely(logits: &[f32], routing: &Routing, jitter: f32) -> Vec<(usize, f32)> {
     let mut left = logits.to_vec();
     let mut chosen = Vec::new();

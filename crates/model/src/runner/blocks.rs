@@ -1,7 +1,9 @@
-//! Blocks of a runner's cache as bytes that another runner of the same model takes over. Does not know what
-//! the bytes mean.
+//! Blocks of a runner's cache, and its recurrent states, as bytes that another runner of the same model can
+//! import. Does not know the meaning of the bytes.
 
-use throng_core::scheduling::batch::BlockId;
+use std::ops::Range;
+
+use throng_core::scheduling::batch::{BlockId, MemorySlot};
 use throng_core::scheduling::block_exchange::{
     BlockExchangeError, BlockLayout, ExportedBlocks, check_blocks,
 };
@@ -9,16 +11,29 @@ use throng_core::scheduling::block_exchange::{
 use super::ModelRunner;
 use crate::backend::{Backend, BackendError};
 
+/// Maximum size of a part of a recurrent state in a model without keys and values, whose blocks have this
+/// size too: they hold nothing but their names.
+const STATE_PART_BYTES: usize = 64 << 10;
+
 impl<B: Backend> ModelRunner<B> {
-    /// The layout of exported blocks; none where the device has none, or nothing names the model.
+    /// The layout of exported blocks; `None` for a device without one, or a model without a name.
     pub(super) fn exchanged_layout(&self) -> Option<BlockLayout> {
         let held = self.backend.block_layout(&self.cache)?;
-        Some(BlockLayout {
+        let layout = BlockLayout {
             model: self.fingerprint.clone()?,
             kv_type: self.kv_dtype.name().into(),
             name: held.name.into(),
             n_bytes: held.n_bytes,
-        })
+            n_state_parts: 0,
+        };
+        if self.capacity.n_state_slots == 0 {
+            return Some(layout);
+        }
+        let state = self.decoder.state_layout(&self.backend)?;
+        let n_bytes = if held.n_bytes > 0 { held.n_bytes } else { state.n_bytes.min(STATE_PART_BYTES) };
+        let n_state_parts = u32::try_from(state.n_bytes.div_ceil(n_bytes.max(1))).ok()?;
+        let name = format!("{} with {}", held.name, state.name).into();
+        Some(BlockLayout { name, n_bytes, n_state_parts, ..layout })
     }
 
     /// Copies the bytes of blocks.
@@ -26,9 +41,50 @@ impl<B: Backend> ModelRunner<B> {
         let layout = self.idle_layout(blocks)?;
         let mut bytes = Vec::with_capacity(layout.n_bytes * blocks.len());
         for block in blocks {
+            let end = bytes.len() + layout.n_bytes;
             self.backend.export_block(&self.cache, block.0, &mut bytes).map_err(device_error)?;
+            bytes.resize(end, 0);
         }
         Ok(ExportedBlocks { layout, bytes })
+    }
+
+    /// Copies a part of a recurrent state.
+    pub(super) fn export_part(&mut self, slot: MemorySlot, part: u32) -> Result<Vec<u8>, BlockExchangeError> {
+        let (layout, range) = self.part_range(slot, part)?;
+        let mut bytes = Vec::with_capacity(layout.n_bytes);
+        self.decoder.export_state(&mut self.backend, slot.0, range, &mut bytes).map_err(device_error)?;
+        bytes.resize(layout.n_bytes, 0);
+        Ok(bytes)
+    }
+
+    /// Overwrites a part of a recurrent state.
+    pub(super) fn import_part(
+        &mut self,
+        slot: MemorySlot,
+        part: u32,
+        bytes: &[u8],
+    ) -> Result<(), BlockExchangeError> {
+        let (layout, range) = self.part_range(slot, part)?;
+        if bytes.len() != layout.n_bytes {
+            return Err(BlockExchangeError::WrongSize { n_bytes: bytes.len(), expected: layout.n_bytes });
+        }
+        let bytes = &bytes[..range.len()];
+        self.decoder.import_state(&mut self.backend, slot.0, range.start, bytes).map_err(device_error)
+    }
+
+    /// The range of a part within the bytes of a state that exists.
+    fn part_range(
+        &self,
+        slot: MemorySlot,
+        part: u32,
+    ) -> Result<(BlockLayout, Range<usize>), BlockExchangeError> {
+        let layout = self.idle_layout(&[])?;
+        if slot.0 >= self.capacity.n_state_slots || part >= layout.n_state_parts {
+            return Err(BlockExchangeError::Unsupported);
+        }
+        let state = self.decoder.state_layout(&self.backend).ok_or(BlockExchangeError::Unsupported)?;
+        let start = (part as usize * layout.n_bytes).min(state.n_bytes);
+        Ok((layout.clone(), start..(start + layout.n_bytes).min(state.n_bytes)))
     }
 
     /// Overwrites blocks with exported bytes.

@@ -1,8 +1,9 @@
 //! The executor of a model: batch in, tokens and log-probabilities out. Does not know requests and
-//! scheduling; of time it reports only how long choosing tokens took.
+//! scheduling; the only time that it reports is that of choosing tokens.
 
 mod blocks;
 mod ranks;
+mod split;
 mod stage;
 mod step;
 
@@ -11,7 +12,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use throng_core::request::TokenId;
-use throng_core::scheduling::batch::{BLOCK_TOKENS, BlockId, ScheduledBatch, ScheduledSequence, StepOutput};
+use throng_core::scheduling::batch::{
+    BLOCK_TOKENS, BlockId, MemorySlot, ScheduledBatch, ScheduledSequence, StepOutput,
+};
 use throng_core::scheduling::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::time::Nanos;
@@ -29,24 +32,25 @@ use crate::media::{MediaEncoder, MediaReader};
 use crate::parallel::StageLinks;
 use crate::state_cache::StateLayout;
 pub use ranks::{FollowError, Leader, follow};
+pub use split::{SplitRunner, StageOn};
 use stage::run_stage;
 use step::{Progress, RunnerStep};
 
-/// Most slots of recurrent state for checkpoints, beyond those of sequences that run.
+/// Maximum number of slots of recurrent state for checkpoints, beyond the slots of running sequences.
 const CHECKPOINT_SLOTS: usize = 16;
 
 /// Bounds on the size of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunnerLimits {
-    /// KV blocks of 16 tokens.
+    /// Number of KV blocks of 16 tokens.
     pub n_blocks: u32,
     /// Storage of keys and values.
     pub kv_dtype: KvDtype,
-    /// Most new tokens in one batch.
+    /// Maximum number of new tokens in one batch.
     pub max_batch_tokens: u32,
-    /// Most sequences in one batch.
+    /// Maximum number of sequences in one batch.
     pub max_batch_sequences: u32,
-    /// Most tokens of one sequence; never more than the model's context.
+    /// Maximum number of tokens of one sequence; never more than the model's context.
     pub max_sequence_tokens: Option<u32>,
 }
 
@@ -62,7 +66,7 @@ pub struct ModelRunner<B: Backend> {
     kv_dtype: KvDtype,
     tap: Option<FeatureTap<B>>,
     media: Option<MediaReader>,
-    /// Other stages, where this one has not all layers.
+    /// Links to the other stages, unless this stage has all layers.
     stages: Option<StageLinks>,
     /// The steps that were submitted and not collected, the oldest first.
     in_flight: VecDeque<RunnerStep<B>>,
@@ -70,12 +74,12 @@ pub struct ModelRunner<B: Backend> {
     spare_steps: Vec<RunnerStep<B>>,
     /// The answers of the device.
     sampled: SampledRows,
-    /// The last token of each sequence of the step that was collected last; 0 where there is none.
+    /// The last token of each sequence of the step that was collected last; 0 if it has none.
     collected: Vec<TokenId>,
     capacity: ExecutorCapacity,
-    /// Most positions whose logits are in memory at once, `vocabulary * 4` bytes each: one for each sequence
-    /// of a batch, so that a decode step reads the output matrix once. Drafts and prompts that want all their
-    /// log-probabilities may need more; they are answered in pieces.
+    /// Maximum number of positions whose logits are in memory at once, `vocabulary * 4` bytes each: one for
+    /// each sequence of a batch, so that a decode step reads the output matrix once. Drafts and prompts with
+    /// all their log-probabilities may need more; they are answered in pieces.
     max_logit_rows: usize,
 }
 
@@ -165,8 +169,8 @@ impl<B: Backend> ModelRunner<B> {
         Self { adapters: store, ..self }
     }
 
-    /// Sets the encoder of pictures in prompts. `placeholder_token` is the id of the tokens that their
-    /// features stand in place of, where the decoder looks it up besides.
+    /// Sets the encoder of pictures in prompts. `placeholder_token` is the id of the tokens that features
+    /// replace, if the decoder also looks it up.
     ///
     /// # Errors
     /// When the device does not take features.
@@ -186,8 +190,8 @@ impl<B: Backend> ModelRunner<B> {
         Ok(Self { media, capacity, ..self })
     }
 
-    /// Sets the fingerprint, with which the runner exchanges blocks with runners of the same one: it is
-    /// equal for models whose outputs are equal to the bit.
+    /// Sets the fingerprint. Runners with equal fingerprints exchange blocks; fingerprints are equal for
+    /// models whose outputs are equal to the bit.
     #[must_use]
     pub fn with_fingerprint(self, fingerprint: Arc<str>) -> Self {
         Self { fingerprint: Some(fingerprint), ..self }
@@ -201,8 +205,8 @@ impl<B: Backend> ModelRunner<B> {
         Self { tap: Some(tap), capacity, ..self }
     }
 
-    /// Begins the forward pass of a step, and keeps what a head reads, if there is one. The step before it is
-    /// in flight, or was collected.
+    /// Begins the forward pass of a step, and keeps the features for a head, if there is one. The step before
+    /// it is in flight, or was collected.
     fn forward(
         &mut self,
         step: &mut RunnerStep<B>,
@@ -234,7 +238,7 @@ impl<B: Backend> ModelRunner<B> {
         tap.keep(backend, &step.input)
     }
 
-    /// Begins the logits of a step, if there is room for them, and has the device answer the rows that it
+    /// Begins the logits of a step, if there is room for them, and lets the device sample the rows that it
     /// can.
     fn begin_logits(&mut self, step: &mut RunnerStep<B>, batch: &ScheduledBatch) {
         let Self { backend, decoder, max_logit_rows, .. } = self;
@@ -267,7 +271,7 @@ impl<B: Backend> ModelRunner<B> {
             self.answers.take_sampled(rows.on_device, &self.sampled);
         }
         if rows.on_device.contains(&false) {
-            let logits = self.backend.download(self.decoder.latest_logits())?;
+            let logits = self.backend.download_unknown(self.decoder.latest_logits(), rows.on_device)?;
             let choosing = Instant::now();
             let patience = mask_patience(rows.batch, begun.elapsed());
             self.answers.sample(&self.backend, rows, patience, logits);
@@ -277,7 +281,7 @@ impl<B: Backend> ModelRunner<B> {
         Ok(())
     }
 
-    /// Answers a step whose logits have no room at once.
+    /// Samples in several parts if the logits of a step do not fit at once.
     fn answer_in_pieces(
         &mut self,
         step: &mut RunnerStep<B>,
@@ -323,9 +327,17 @@ impl<B: Backend> Executor for ModelRunner<B> {
         self.import(exported, to)
     }
 
-    /// Begins the step, if steps may be in flight and the one before has left its tokens on the device. Else
-    /// it begins when that one has been collected: where the host chooses tokens, the buffers are in use
-    /// until then.
+    fn export_state(&mut self, slot: MemorySlot, part: u32) -> Result<Vec<u8>, BlockExchangeError> {
+        self.export_part(slot, part)
+    }
+
+    fn import_state(&mut self, slot: MemorySlot, part: u32, bytes: &[u8]) -> Result<(), BlockExchangeError> {
+        self.import_part(slot, part, bytes)
+    }
+
+    /// Begins the step, if steps may be in flight and the previous one has left its tokens on the device.
+    /// Else it begins when the previous one has been collected: if the host chooses tokens, the buffers are
+    /// in use until then.
     fn submit(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
         let in_vocabulary = |token: &TokenId| *token < self.capacity.vocabulary_size;
         assert!(batch.all_tokens().iter().all(in_vocabulary), "a token outside the vocabulary");
@@ -402,8 +414,8 @@ impl<B: Backend> Executor for ModelRunner<B> {
     }
 }
 
-/// Slots of recurrent state of a model that has such layers: one for each sequence of a batch, and as many
-/// for checkpoints, up to a bound.
+/// Slots of recurrent state, for a model with such layers: one for each sequence of a batch, and the same
+/// number for checkpoints, up to a bound.
 pub fn n_state_slots(max_batch_sequences: u32) -> usize {
     let n = max_batch_sequences as usize;
     n + n.min(CHECKPOINT_SLOTS)

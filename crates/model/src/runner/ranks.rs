@@ -2,9 +2,11 @@
 //! know processes.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use throng_comm::{CommError, Communicator, Deadline};
+use throng_core::fleet::replica::RankCounters;
 use throng_core::scheduling::batch::{MalformedStep, ScheduledBatch, StepMessage, StepOutput};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 
@@ -15,7 +17,7 @@ use crate::parallel::pictures::{self, MalformedFeatures};
 /// Longest message of a step, in bytes.
 const MAX_STEP_BYTES: usize = 256 << 20;
 
-/// Steps after which the share of communication is logged.
+/// Number of steps after which the share of communication is logged.
 const MEASURED_STEPS: u32 = 200;
 
 /// Runs steps as rank 0 and has the others follow.
@@ -26,7 +28,10 @@ pub struct Leader<B: Backend> {
     message: StepMessage,
     bytes: Vec<u8>,
     measured: Measured,
-    /// Owner of the processes of the other ranks, which live as long as the group.
+    counters: Arc<RankCounters>,
+    /// Time in exchanges at the end of the last step.
+    exchanging: Duration,
+    /// Owner of the processes of the other ranks, which run as long as the group exists.
     _others: Box<dyn Any + Send>,
 }
 
@@ -40,7 +45,8 @@ struct Measured {
 }
 
 impl<B: Backend> Leader<B> {
-    /// `runner` is that of rank 0's part, `ranks` are all of them; `others` is dropped with the executor.
+    /// `runner` is that of rank 0's part, `ranks` are the communicators of all ranks; `others` is dropped
+    /// with the executor.
     pub fn new(
         runner: ModelRunner<B>,
         ranks: Box<dyn Communicator>,
@@ -48,11 +54,20 @@ impl<B: Backend> Leader<B> {
         others: Box<dyn Any + Send>,
     ) -> Self {
         let (message, measured) = (StepMessage::default(), Measured::default());
-        Self { runner, ranks, patience, message, bytes: Vec::new(), measured, _others: others }
+        let (bytes, counters, exchanging) = Default::default();
+        Self { runner, ranks, patience, message, bytes, measured, counters, exchanging, _others: others }
     }
 
-    /// Counts a step that took so long, and logs the share of communication in the first ones.
+    /// Counts steps in these counters.
+    pub fn counted_by(self, counters: Arc<RankCounters>) -> Self {
+        Self { counters, ..self }
+    }
+
+    /// Counts a step of this duration, and logs the share of communication of the first steps.
     fn measure(&mut self, took: Duration) {
+        let exchanging = self.runner.exchanging();
+        self.counters.count_step(took, exchanging.saturating_sub(self.exchanging));
+        self.exchanging = exchanging;
         let Measured { n_steps, steps, exchanging_before } = &mut self.measured;
         if *n_steps > MEASURED_STEPS {
             return;
@@ -117,7 +132,7 @@ impl<B: Backend> Executor for Leader<B> {
 /// Reason why a rank follows no more.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
-    /// Rank 0 is gone.
+    /// Rank 0 has ended.
     #[error(transparent)]
     Leader(CommError),
     /// A message describes no step.
@@ -134,11 +149,11 @@ pub enum FollowError {
     Step(ExecutorError),
 }
 
-/// Runs the steps that rank 0 sends, until it is gone. With `sees_pictures` the features of pictures follow
+/// Runs the steps that rank 0 sends, until it has ended. With `sees_pictures` the features of pictures follow
 /// each step.
 ///
 /// # Errors
-/// Always: it ends when rank 0 is gone or a step fails.
+/// Always: it ends when rank 0 has ended or a step fails.
 pub fn follow<B: Backend>(
     mut runner: ModelRunner<B>,
     ranks: &mut dyn Communicator,

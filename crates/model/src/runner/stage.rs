@@ -1,5 +1,5 @@
-//! A runner of a part of a model: activations come from the stage before and go to the next one, and steps
-//! are followed that another rank answers. Does not know how ranks communicate.
+//! A runner of a part of a model: activations arrive from the stage before and go to the next one, and
+//! another rank answers the steps that this one follows. Does not know how ranks communicate.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl<B: Backend> ModelRunner<B> {
     /// Connects the runner with those of other stages.
     #[must_use]
     pub(crate) fn with_stages(self, stages: Option<StageLinks>) -> Self {
-        let n_stages = stages.as_ref().map_or(1, StageLinks::n_stages).min(MAX_STEPS_IN_FLIGHT) as u32;
+        let n_stages = stages.as_ref().map_or(1, StageLinks::n_processes).min(MAX_STEPS_IN_FLIGHT) as u32;
         let max_steps_in_flight = if n_stages > 1 { n_stages } else { self.capacity.max_steps_in_flight };
         let capacity = ExecutorCapacity { n_stages, max_steps_in_flight, ..self.capacity };
         Self { stages, capacity, ..self }
@@ -63,6 +63,11 @@ impl<B: Backend> ModelRunner<B> {
         Some(&self.in_flight.back()?.input)
     }
 
+    /// Drops the oldest step that was submitted and not collected.
+    pub(super) fn discard_oldest(&mut self) {
+        self.spare_steps.extend(self.in_flight.pop_front());
+    }
+
     /// Prepares a step whose tokens another rank chooses.
     ///
     /// # Errors
@@ -76,7 +81,7 @@ impl<B: Backend> ModelRunner<B> {
         Ok(FollowedStep { step, joins_pictures: self.decoder.config().joins_pictures })
     }
 
-    /// Runs such a step: the same operations in the same order as there.
+    /// Runs a step whose tokens another rank chooses: the same operations in the same order as on that rank.
     ///
     /// # Errors
     /// When the step failed here, or a rank is lost.
@@ -102,7 +107,7 @@ pub(crate) struct FollowedStep<B: Backend> {
 }
 
 impl<B: Backend> FollowedStep<B> {
-    /// Sets the positions of pictures, and gives the input, to which their features are added.
+    /// Sets the positions of pictures, and returns the input, to which their features are added.
     pub(crate) fn add_pictures(&mut self, batch: &ScheduledBatch) -> &mut BatchInput {
         self.step.input.fill_rotary(batch);
         if self.joins_pictures {

@@ -1,4 +1,4 @@
-//! State that a runner keeps of a step until it is collected: its input, which logits it wants, its adapters.
+//! State of a step that a runner keeps until it is collected: its input, its wanted logits, its adapters.
 //! Does not know the forward pass.
 
 use std::time::Instant;
@@ -15,12 +15,12 @@ use crate::batch_sampler::{Failed, Wanted};
 /// A step that was submitted. Buffers are used again for later steps.
 pub(super) struct RunnerStep<B: Backend> {
     pub(super) input: BatchInput,
-    /// Purposes of the logits that it wants, in the order of `input.logit_tokens`.
+    /// Purposes of the wanted logits, in the order of `input.logit_tokens`.
     pub(super) wanted: Vec<Wanted>,
     /// Rows that the device answers, once their logits were begun.
     pub(super) on_device: Vec<bool>,
     pub(super) adapters: StepAdapters<B>,
-    /// Sequences whose pictures are not there or cannot be read.
+    /// Sequences whose pictures are missing or unreadable.
     pub(super) unreadable: Vec<usize>,
     pub(super) media: MediaCounts,
     /// Time at which its forward pass began.
@@ -39,7 +39,7 @@ pub(super) enum Progress {
     Prepared,
     /// The forward pass was begun, its logits were not.
     Forward,
-    /// All logits that it wants were begun; the host is to answer those rows that the device does not.
+    /// All wanted logits were begun; the host answers those rows that the device does not.
     Logits(Option<Ticket>),
     /// The device answers all rows.
     Sampled(Ticket),
@@ -62,7 +62,7 @@ impl<B: Backend> RunnerStep<B> {
         }
     }
 
-    /// Fills it from a batch, but for the tokens that are carried.
+    /// Fills the input from a batch, except the carried tokens.
     ///
     /// # Errors
     /// When the batch moves blocks from or to another tier than the device.
@@ -99,13 +99,13 @@ impl<B: Backend> RunnerStep<B> {
         Ok(())
     }
 
-    /// Sequences that fail whatever their logits are.
+    /// Sequences that fail with any logits.
     pub(super) fn failed(&self) -> Failed<'_> {
         Failed { unknown_adapter: self.adapters.unknown(), unreadable_media: &self.unreadable }
     }
 
-    /// Says where the carried tokens come from: they are on the device where the step `before` is in flight,
-    /// else `collected`, one for each of its sequences.
+    /// Sets the source of the carried tokens: they are on the device if the step `before` is in flight, else
+    /// `collected`, one for each of its sequences.
     pub(super) fn carry_tokens(&mut self, before: Option<&Self>, collected: &[TokenId]) {
         for &(token_idx, sequence_idx) in &self.carried {
             let Some(before) = before else {
@@ -120,7 +120,7 @@ impl<B: Backend> RunnerStep<B> {
     }
 }
 
-/// Whether the logits after a sequence's new token number `token_idx` are wanted, and what for.
+/// The use of the logits after a sequence's new token number `token_idx`; `None` if they are not needed.
 fn wanted_of(
     sequence_idx: usize,
     scheduled: &ScheduledSequence,

@@ -18,7 +18,7 @@ pub(super) struct Chooser {
     class_counts: Vec<u32>,
 }
 
-/// Number of tokens that `top_p` looks at first, and then.
+/// Numbers of tokens that `top_p` examines first and second.
 const NUCLEI: [usize; 2] = [64, 1024];
 /// Classes of logits: eighths of the temperature below the largest. The last holds all without weight.
 const N_CLASSES: usize = 8 * 88;
@@ -76,7 +76,7 @@ impl Chooser {
         self.choose_by_rank(max, params, uniform)
     }
 
-    /// Chooses among the candidates, which stand in order of rank.
+    /// Chooses among the candidates, which are in order of rank.
     fn choose_by_rank(
         &mut self,
         max: f32,
@@ -94,7 +94,7 @@ impl Chooser {
         self.draw(kept, uniform)
     }
 
-    /// Makes the allowed tokens the candidates and gives their largest logit.
+    /// Makes the allowed tokens the candidates and returns their largest logit.
     fn gather_allowed(&mut self, logits: &[f32], allowed: &[TokenId]) -> Result<f32, SequenceError> {
         self.ranked.candidates.clear();
         let mut max = f32::NEG_INFINITY;
@@ -135,8 +135,8 @@ impl Chooser {
         self.block_sums.iter().sum()
     }
 
-    /// Makes the most likely tokens the candidates, enough for their weights to reach `target`, and says how
-    /// many of them it takes.
+    /// Makes the most likely tokens the candidates, enough for their weights to reach `target`, and returns
+    /// the size of the nucleus.
     fn nucleus_of_vocabulary(&mut self, row: Row<'_>, temperature: f32, target: f64) -> usize {
         for n in NUCLEI {
             self.ranked.take_top(row, n);
@@ -204,7 +204,7 @@ fn is_likely(logit: f32, max: f32, params: &SamplingParams) -> bool {
     params.min_p == 0.0 || weight(logit, max, params.temperature) >= params.min_p
 }
 
-/// Draws from the whole vocabulary in order of token id; the sums of blocks tell in which block.
+/// Draws from the whole vocabulary in order of token id; the sums of blocks determine the block.
 fn draw_from_blocks(
     logits: &[f32],
     block_sums: &[f64],

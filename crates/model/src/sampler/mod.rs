@@ -23,7 +23,7 @@ pub struct SamplingInput<'a> {
     pub params: &'a SamplingParams,
     /// The tokens that the request's constraint allows here, if it has one. Applies before all parameters.
     pub mask: Option<&'a TokenMask>,
-    /// Prompt and output so far when [`SamplingParams::reads_history`], else empty.
+    /// Prompt and output so far if [`SamplingParams::reads_history`], else empty.
     pub history: &'a [TokenId],
     /// Length of the prompt in tokens.
     pub n_prompt: u32,
@@ -34,18 +34,18 @@ pub struct SamplingInput<'a> {
 }
 
 impl<'a> SamplingInput<'a> {
-    /// Output tokens before this one.
+    /// Number of output tokens before this position.
     pub fn n_output(&self) -> u32 {
         self.position.saturating_sub(self.n_prompt)
     }
 
-    /// The output so far, when the history is there.
+    /// The output so far, if the history is present.
     pub fn output(&self) -> &'a [TokenId] {
         self.history.get(self.n_prompt as usize..).unwrap_or_default()
     }
 }
 
-/// Chooses tokens; holds only buffers, so that a steady state allocates nothing.
+/// Chooses tokens; holds only buffers, so that a steady state does not allocate.
 #[derive(Debug, Default)]
 pub struct Sampler {
     /// Survey of the logits as the model gave them.
@@ -59,8 +59,8 @@ pub struct Sampler {
     top: Vec<TokenLogprob>,
 }
 
-/// A mask that allows at most one of so many tokens is read as a list of them; of a wider one the others are
-/// banned.
+/// A mask that allows at most one of this number of tokens is read as a list of them; with a wider one the
+/// others are banned.
 const LISTED_ONE_IN: usize = 8;
 
 impl Sampler {
@@ -70,8 +70,8 @@ impl Sampler {
     }
 
     /// Chooses the token at `input.position` from the model's `logits` (one a token of the vocabulary), and
-    /// reports log-probabilities where the parameters ask for them. `logits` are changed in between and come
-    /// back as they were.
+    /// reports log-probabilities if the parameters request them. `logits` are changed in between and
+    /// restored.
     ///
     /// # Errors
     /// [`SequenceError::InvalidLogits`] when a logit is NaN or +∞, or no token is left to choose;
@@ -106,7 +106,7 @@ impl Sampler {
     }
 
     /// The log-probability and rank of `token` under `logits`, and the `n_top` most likely tokens with
-    /// theirs: what `prompt_logprobs` asks for.
+    /// theirs, as for `prompt_logprobs`.
     ///
     /// # Errors
     /// [`SequenceError::InvalidLogits`] when a logit is NaN or +∞, or `token` is not in the vocabulary.
@@ -124,8 +124,8 @@ impl Sampler {
     }
 }
 
-/// The tokens that `allowed_token_ids` and the mask leave, where they are given one by one or few enough to
-/// be listed.
+/// The tokens that `allowed_token_ids` and the mask allow, if they are given one by one or few enough to be
+/// listed.
 fn list_allowed<'a>(
     listed: &'a mut Vec<TokenId>,
     vocabulary_size: usize,
@@ -143,7 +143,7 @@ fn list_allowed<'a>(
     Some(listed)
 }
 
-/// The log-probability and rank of `token`, and the `n_top` most likely tokens with theirs, into `top`.
+/// Writes the log-probability and rank of `token`, and the `n_top` most likely tokens with theirs, to `top`.
 fn report<'a>(
     chooser: &mut Chooser,
     top: &'a mut Vec<TokenLogprob>,

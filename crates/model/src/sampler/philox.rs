@@ -1,6 +1,6 @@
 //! Counter-based random numbers: Philox 4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy
-//! as 1, 2, 3", SC'11). A number depends on its key and counter only, so a sequence draws the same wherever
-//! and in whatever batch it runs. Does not know what is drawn.
+//! as 1, 2, 3", SC'11). A number depends on its key and counter only, so a sequence draws the same in any
+//! batch. Does not know the use of the numbers.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -39,7 +39,7 @@ pub fn uniform(seed: u64, sequence_index: u32, position: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// The known answers of the authors' Random123 library (`kat_vectors`, philox4x32 with 10 rounds).
+    /// The published answers of the authors' Random123 library (`kat_vectors`, philox4x32 with 10 rounds).
     #[test]
     fn gives_the_published_answers() {
         let ones = u32::MAX;

@@ -1,5 +1,5 @@
 //! The most likely tokens of a vocabulary, without sorting it. Equal logits are ordered by token id, so that
-//! no result depends on how it was searched for. Does not know probabilities.
+//! no result depends on the search. Does not know probabilities.
 
 use std::cmp::Ordering;
 
@@ -76,7 +76,7 @@ impl Ranked {
         }
     }
 
-    /// Sorts by rank candidates that stand in order of id.
+    /// Sorts candidates in order of id by rank.
     pub(super) fn sort_from_id_order(&mut self) {
         if self.candidates.len() < WORTH_DIGITS {
             return self.candidates.sort_unstable_by(by_rank);
@@ -97,7 +97,7 @@ impl Ranked {
         }
     }
 
-    /// Adds the tokens of a group that are wanted. Writes all and keeps those: no branch to mispredict.
+    /// Adds the wanted tokens of a group. Writes all and keeps the wanted ones: no branch to mispredict.
     fn gather(&mut self, first: TokenId, group: &[f32], is_wanted: impl Fn(f32) -> bool) {
         let mut n = self.candidates.len();
         self.candidates.resize(n + group.len(), Candidate::default());

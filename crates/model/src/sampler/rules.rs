@@ -1,5 +1,5 @@
-//! The parameters that change single logits before a token is chosen. They touch few of a vocabulary's
-//! logits, so they change them in place and put them back. Semantics are vLLM's. Does not know probabilities.
+//! The parameters that change single logits before a token is chosen. They affect few of a vocabulary's
+//! logits, so they change them in place and restore them. Semantics are vLLM's. Does not know probabilities.
 
 use throng_core::constraint::TokenMask;
 use throng_core::request::TokenId;
@@ -18,7 +18,7 @@ pub(super) struct LogitRules {
 const SEEN: u32 = 1 << 31;
 
 impl LogitRules {
-    /// Changes `logits` as `mask`, `bad_words`, `min_tokens`, `logit_bias` and the penalties say.
+    /// Applies `mask`, `bad_words`, `min_tokens`, `logit_bias` and the penalties to `logits`.
     pub(super) fn apply(&mut self, logits: &mut [f32], input: &SamplingInput<'_>, mask: Option<&TokenMask>) {
         self.changed.clear();
         if let Some(mask) = mask {
@@ -37,7 +37,7 @@ impl LogitRules {
         self.changed.iter().map(|(token, _)| *token)
     }
 
-    /// Undoes [`Self::apply`].
+    /// Undoes the changes of [`Self::apply`].
     pub(super) fn undo(&mut self, logits: &mut [f32]) {
         // In reverse order, so that a token that was changed twice ends with its original logit.
         for &(token, logit) in self.changed.iter().rev() {
@@ -79,8 +79,8 @@ impl LogitRules {
         }
     }
 
-    /// Before `min_tokens` no token ends the output, but where a mask allows nothing else: a grammar that is
-    /// complete cannot go on.
+    /// Bans end tokens before `min_tokens`, unless a mask allows nothing else: a complete grammar cannot be
+    /// continued.
     fn ban_early_ends(&mut self, logits: &mut [f32], input: &SamplingInput<'_>, mask: Option<&TokenMask>) {
         let params = input.params;
         let ends = || params.eos_token_ids.iter().chain(&params.stop_token_ids);

@@ -1,10 +1,10 @@
-//! What one pass over a row of logits tells: that all are numbers, and the largest of every group of tokens.
-//! Whatever comes after reads only the groups that matter. Does not know how tokens are chosen.
+//! Result of one pass over a row of logits: whether all are numbers, and the largest of every group of
+//! tokens. Later passes read only the groups that matter. Does not know how tokens are chosen.
 
 use throng_core::request::TokenId;
 use throng_kernels::logits_reduce::{GROUP, LogitsReducer};
 
-/// Reads rows; its buffers live from row to row.
+/// Reads rows of logits; its buffers are reused from row to row.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     walker: LogitsReducer,

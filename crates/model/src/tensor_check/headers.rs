@@ -1,4 +1,4 @@
-//! The tensors of a source without the bytes of the large ones. Notes which are asked for.
+//! The tensors of a source without the bytes of the large ones. Notes the requested ones.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};

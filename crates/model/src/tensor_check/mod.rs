@@ -1,6 +1,6 @@
 //! Checks the tensors of a model against its architecture without reading more than their headers: loads it
-//! on a device that holds nothing. So `throng inspect` refuses what `throng serve` refuses, and both know
-//! which tensors nothing reads.
+//! on a device that holds nothing. So `throng inspect` refuses the same models as `throng serve`, and both
+//! know the unread tensors.
 
 mod headers;
 mod no_device;
@@ -14,8 +14,8 @@ use throng_checkpoint::TensorSource;
 use headers::Headers;
 use no_device::NoDevice;
 
-/// Tensors that say nothing that is not computed anew: frequencies of rotary embeddings and numbers of
-/// positions. Those of GGUF files are read with the metadata.
+/// Tensors whose content is computed anew: frequencies of rotary embeddings and numbers of positions. Those
+/// of GGUF files are read with the metadata.
 const COMPUTED: [&str; 5] = [
     "rotary_emb.inv_freq",
     "position_ids",
@@ -24,8 +24,7 @@ const COMPUTED: [&str; 5] = [
     "rope_factors_short.weight",
 ];
 
-/// Checks names, types and shapes of all tensors that the model needs; the names of those that it does not
-/// read.
+/// Checks names, types and shapes of all tensors that the model needs; returns the names of the unread ones.
 ///
 /// # Errors
 /// An error that names the first tensor that is missing or of another type or shape.
@@ -42,8 +41,8 @@ pub(crate) fn unread_tensors(
 /// Groups of names in a list that a person reads.
 const SHOWN_GROUPS: usize = 8;
 
-/// Names with `*` for numbers, each with how many tensors have it; where there are many, only the beginnings
-/// of the names.
+/// Names with `*` for numbers, each with the number of tensors; if there are many, only the beginnings of the
+/// names.
 pub fn groups(names: &[String]) -> Vec<(String, usize)> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     for depth in (1..=8).rev() {

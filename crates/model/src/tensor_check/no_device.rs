@@ -1,4 +1,4 @@
-//! A device that takes weights and holds nothing of them. It has no buffers, so that no operation can be
+//! A device that accepts weights and keeps none of them. It has no buffers, so that no operation can be
 //! called.
 
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use crate::config::{Activation, RopeStyle, RopeTable};
 use crate::kv_cache::KvLayout;
 use throng_checkpoint::TensorView;
 
-/// The device.
+/// A device without memory and operations, for checks of tensors.
 pub(super) struct NoDevice;
 
 fn nothing<T>() -> Result<T, BackendError> {
@@ -154,7 +154,7 @@ impl RecurrentOps for NoDevice {
 }
 
 impl Backend for NoDevice {
-    /// Weights of any kind.
+    /// Reports every capability, so that weights of any kind are accepted.
     fn has(&self, _capability: Capability) -> bool {
         true
     }

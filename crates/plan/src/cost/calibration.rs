@@ -1,4 +1,4 @@
-//! Durations of the steps of a live engine, fitted to its step log. What lies outside the measured range is
+//! Durations of the steps of a live engine, fitted to its step log. Steps outside the measured range are
 //! refused by name.
 
 use std::time::Duration;
@@ -13,20 +13,20 @@ use crate::error::{PlanError, positive};
 use crate::machine::ErrorBar;
 use crate::minimize::minimize;
 
-/// Fewest steps that a fit needs.
+/// Minimum number of steps for a fit.
 const MIN_STEPS: usize = 40;
 
-/// Quantiles of the spread of durations that a fit keeps, and most of them in a file.
+/// Quantiles of the spread of durations that a fit keeps; also their maximum in a file.
 const N_QUANTILES: usize = 64;
 const MAX_QUANTILES: usize = 1024;
 
 /// Version of the form of a calibration.
 const VERSION: u32 = 1;
 
-/// A step of a live engine.
+/// A step of a running engine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepSample {
-    /// The step.
+    /// Shape of the step.
     pub shape: StepShape,
     /// Seconds from its plan to its result.
     pub seconds: f64,
@@ -35,48 +35,48 @@ pub struct StepSample {
 /// Smallest and largest value that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Range {
-    /// Smallest value.
+    /// Smallest measured value.
     pub low: f64,
-    /// Largest value.
+    /// Largest measured value.
     pub high: f64,
 }
 
 /// A fit of durations of steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// Version of this form.
+    /// Version of the file's form.
     pub version: u32,
-    /// What was measured: model and machine.
+    /// Measured model and machine.
     pub name: String,
-    /// Seconds of a step, whatever is in it.
+    /// Fixed seconds of a step.
     pub fixed_s: f64,
-    /// Seconds of reading the weights, beside which tokens are multiplied.
+    /// Seconds to read the weights. Tokens are multiplied at the same time.
     pub reading_s: f64,
     /// Seconds of multiplying one token.
     pub token_s: f64,
     /// Exponent that joins reading and multiplying.
     pub sharpness: f64,
-    /// Seconds of a sequence.
+    /// Seconds for each sequence.
     pub sequence_s: f64,
     /// Seconds of the logits of one token.
     pub logits_s: f64,
-    /// Seconds of a pair of a token and a position that it sees.
+    /// Seconds for each pair of a token and a position that it attends to.
     pub pair_s: f64,
-    /// Mean of the measured durations in parts of those that the numbers above give, which are medians.
+    /// Mean of the measured durations relative to those that the numbers above give, which are medians.
     #[serde(default = "one")]
     pub mean_ratio: f64,
-    /// Durations of equal steps in parts of their mean, at evenly spaced quantiles.
+    /// Durations of equal steps divided by their mean, at evenly spaced quantiles.
     #[serde(default)]
     pub spread: Vec<f64>,
-    /// Sequences of the steps.
+    /// Numbers of sequences in the measured steps.
     pub sequences: Range,
-    /// Tokens of the steps.
+    /// Numbers of tokens in the measured steps.
     pub tokens: Range,
-    /// Pairs of the steps.
+    /// Numbers of attended pairs in the measured steps.
     pub pairs: Range,
-    /// Steps of the fit.
+    /// Number of steps of the fit.
     pub n_fitted: usize,
-    /// Steps that the fit did not see, of which the errors are.
+    /// Number of steps that the fit did not use, from which the errors are computed.
     pub n_tested: usize,
     /// Errors of those.
     pub error: ErrorBar,
@@ -107,10 +107,10 @@ fn seconds(p: &[f64; 7], shape: &StepShape) -> f64 {
 }
 
 impl Calibration {
-    /// Fits the steps of a log: two of three of them, and takes the error from the others.
+    /// Fits two thirds of the steps of a log, and takes the error from the others.
     ///
     /// # Errors
-    /// When there are too few steps, or one has a duration that makes no sense.
+    /// When there are too few steps, or one has a duration that is invalid.
     pub fn fit(name: &str, steps: &[StepSample]) -> Result<Self, PlanError> {
         if let Some(step) = steps.iter().find(|step| !(step.seconds.is_finite() && step.seconds > 0.0)) {
             return Err(PlanError::value(
@@ -162,10 +162,10 @@ impl Calibration {
         })
     }
 
-    /// Checks that a calibration which was read from somewhere can be used.
+    /// Checks that a calibration from a file can be used.
     ///
     /// # Errors
-    /// When its version is another one, or a number makes no sense.
+    /// When it has another version, or a number is invalid.
     pub fn check(&self) -> Result<(), PlanError> {
         if self.version != VERSION {
             return Err(PlanError::value("the version of the calibration", self.version, "expected 1"));
@@ -232,7 +232,7 @@ impl StepCost for Calibration {
     }
 }
 
-/// Mean of measured over predicted durations, and quantiles of them in parts of that mean.
+/// Mean of measured over predicted durations, and their quantiles relative to that mean.
 fn spread(p: &[f64; 7], steps: &[StepSample]) -> (f64, Vec<f64>) {
     let mut ratios: Vec<f64> = steps.iter().map(|step| step.seconds / seconds(p, &step.shape)).collect();
     ratios.sort_by(f64::total_cmp);
@@ -241,8 +241,8 @@ fn spread(p: &[f64; 7], steps: &[StepSample]) -> (f64, Vec<f64>) {
     (mean, (0..N_QUANTILES).map(at).collect())
 }
 
-/// The parameters whose predictions are off by the smallest factors on average. Shares of the median step and
-/// of the largest one are where the search begins.
+/// The parameters with the smallest mean factor between prediction and measurement. The search begins with
+/// shares of the shortest and of the longest step.
 fn fitted_parameters(steps: &[StepSample]) -> [f64; 7] {
     let mut durations: Vec<f64> = steps.iter().map(|step| step.seconds).collect();
     durations.sort_by(f64::total_cmp);

@@ -12,7 +12,7 @@ pub struct Links {
 
 impl Links {
     /// Seconds until each of `n` devices has the sum of all their vectors of this many bytes. Each sends and
-    /// receives `2 (n - 1) / n` of them.
+    /// receives `2 (n - 1) / n` times these bytes.
     pub fn all_reduce(&self, bytes: f64, n: f64, efficiency: &Efficiency) -> f64 {
         if n <= 1.0 || bytes <= 0.0 {
             return 0.0;
@@ -21,8 +21,8 @@ impl Links {
         joined(efficiency.all_reduce_s, moving, efficiency.link_sharpness)
     }
 
-    /// Seconds until each of `n` devices has its part of what all of them hold; a device holds this many
-    /// bytes and keeps one `n`-th of them.
+    /// Seconds until each of `n` devices has its part of the data of all devices; a device holds this many
+    /// bytes and keeps one `n`-th.
     pub fn all_to_all(&self, bytes: f64, n: f64, efficiency: &Efficiency) -> f64 {
         if n <= 1.0 || bytes <= 0.0 {
             return 0.0;

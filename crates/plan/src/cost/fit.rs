@@ -7,38 +7,38 @@ use super::product::{Product, ProductRates, joined};
 use crate::machine::{Efficiency, ErrorBar};
 use crate::minimize::minimize;
 
-/// Most samples that a fit looks at; of more, evenly spaced ones.
+/// Maximum number of samples that a fit uses; of more, evenly spaced ones.
 const MAX_FITTED: usize = 1500;
 
-/// A product and how long it took.
+/// A product and its measured duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProductSample {
     /// The product on one device.
     pub product: Product,
-    /// Seconds.
+    /// Measured seconds.
     pub seconds: f64,
 }
 
 /// Exponent that joins the start of an operation without products and its reading and writing.
 const ELEMENTWISE_SHARPNESS: f64 = 4.0;
 
-/// An all-reduce and how long it took.
+/// An all-reduce and its measured duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CollectiveSample {
     /// Bytes on each device.
     pub bytes: f64,
-    /// Devices.
+    /// Number of devices that take part.
     pub n_devices: f64,
-    /// Seconds.
+    /// Measured seconds.
     pub seconds: f64,
 }
 
-/// An operation without a product and how long it took.
+/// An operation without a product, and its measured duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ElementwiseSample {
-    /// Bytes read and written.
+    /// Number of bytes read and written.
     pub bytes: f64,
-    /// Seconds.
+    /// Measured seconds.
     pub seconds: f64,
 }
 
@@ -72,7 +72,7 @@ fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The shares that explain products best; those of other operations are kept.
+/// The efficiencies that explain products best; those of other operations are kept.
 pub fn fit_products(rates: &ProductRates, samples: &[ProductSample], start: &Efficiency) -> Efficiency {
     let samples = thinned(samples);
     let with = |p: &[f64]| Efficiency {
@@ -93,7 +93,7 @@ pub fn fit_products(rates: &ProductRates, samples: &[ProductSample], start: &Eff
     with(&minimize(&first, 0.4, cost))
 }
 
-/// The shares that explain norms, activations and additions best; those of other operations are kept.
+/// The efficiencies that explain norms, activations and additions best; those of other operations are kept.
 pub fn fit_elementwise(bytes_per_s: f64, samples: &[ElementwiseSample], start: &Efficiency) -> Efficiency {
     let samples = thinned(samples);
     let with = |p: &[f64]| Efficiency {
@@ -110,7 +110,7 @@ pub fn fit_elementwise(bytes_per_s: f64, samples: &[ElementwiseSample], start: &
     with(&minimize(&[1.0, 1.0], 0.4, cost))
 }
 
-/// The shares that explain all-reduces best; those of other operations are kept.
+/// The efficiencies that explain all-reduces best; those of other operations are kept.
 pub fn fit_all_reduce(links: Links, samples: &[CollectiveSample], start: &Efficiency) -> Efficiency {
     let samples = thinned(samples);
     let with = |p: &[f64]| Efficiency {

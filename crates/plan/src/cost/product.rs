@@ -8,11 +8,11 @@ const TILE: f64 = 128.0;
 /// A product of activations with weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
-    /// Rows of the activations: tokens.
+    /// Number of rows of the activations, one for each token.
     pub m: f64,
-    /// Columns of the result.
+    /// Number of columns of the result.
     pub n: f64,
-    /// Columns of the activations.
+    /// Number of columns of the activations.
     pub k: f64,
     /// Bytes of a weight.
     pub weight_bytes: f64,
@@ -27,7 +27,7 @@ impl Product {
         2.0 * self.m * self.n * self.k
     }
 
-    /// Bytes read and written.
+    /// Number of bytes read and written.
     pub fn bytes(&self) -> f64 {
         self.n * self.k * self.weight_bytes + self.m * (self.n + self.k) * ACTIVATION_BYTES
     }
@@ -38,9 +38,9 @@ impl Product {
 pub struct ProductRates {
     /// Peak of operations a second.
     pub operations_per_s: f64,
-    /// Peak of bytes a second.
+    /// Peak bytes per second.
     pub bytes_per_s: f64,
-    /// Multiprocessors; none where that is unknown.
+    /// Number of multiprocessors, if known.
     pub units: Option<f64>,
 }
 

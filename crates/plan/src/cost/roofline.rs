@@ -16,33 +16,33 @@ use crate::machine::{ComputeType, Efficiency, Machine};
 use crate::model_shape::{Cut, ExpertShape, LayerShape, Matrix, ModelShape};
 use crate::parallelism::Parallelism;
 
-/// Passes over the residual stream that a norm takes as long as; it reads and writes it once, in kernels that
-/// reach a third of the bandwidth.
+/// Number of passes over the residual stream that take the time of a norm. A norm reads and writes it once,
+/// in kernels that reach a third of the bandwidth.
 pub(super) const NORM_PASSES: f64 = 6.0;
 
-/// The same of an addition, which reads two vectors and writes one.
+/// Passes of an addition, which reads two vectors and writes one.
 pub(super) const ADD_PASSES: f64 = 3.0;
 
-/// The same of rotations and activations, over the columns of the product before them.
+/// Passes of rotations and activations, over the columns of the product before them.
 pub(super) const CUT_PASSES: f64 = 2.25;
 
 /// Durations of the parts of a step in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepParts {
-    /// Products of all layers, and the logits.
+    /// Seconds of the products of all layers and the logits.
     pub products: f64,
-    /// Attention over keys and values.
+    /// Seconds of the attention over keys and values.
     pub attention: f64,
-    /// Norms, activations, additions and recurrent states.
+    /// Seconds of norms, activations, additions and recurrent states.
     pub elementwise: f64,
-    /// Exchanges between devices.
+    /// Seconds of exchanges between devices.
     pub exchanges: f64,
-    /// Everything that does not depend on the step.
+    /// Seconds that do not depend on the step.
     pub overhead: f64,
 }
 
 impl StepParts {
-    /// Their sum.
+    /// Sum of all parts.
     pub fn total(&self) -> f64 {
         self.products + self.attention + self.elementwise + self.exchanges + self.overhead
     }
@@ -98,7 +98,7 @@ impl Roofline {
         })
     }
 
-    /// The same with other shares of the peaks.
+    /// Replaces the shares of the peaks.
     #[must_use]
     pub fn with_efficiency(mut self, efficiency: Efficiency) -> Self {
         self.efficiency = efficiency;

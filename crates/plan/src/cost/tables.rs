@@ -17,18 +17,18 @@ const MIN_SAMPLES: usize = 20;
 /// Operators of a dense layer on one device.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OperatorTable {
-    /// Products.
+    /// Samples of products.
     pub products: Vec<ProductSample>,
     /// Norms, rotations, activations and additions.
     pub elementwise: Vec<ElementwiseSample>,
-    /// Whole layers.
+    /// Samples of whole layers.
     pub layers: Vec<LayerSample>,
 }
 
 /// One row of a table: a layer on one device without its attention over keys and values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerSample {
-    /// Tokens.
+    /// Number of tokens.
     pub n_tokens: u32,
     /// Devices that share each matrix.
     pub tensor: u32,

@@ -1,4 +1,4 @@
-//! Descriptions of machines: those in the box, and an operator's own in the same form.
+//! Descriptions of machines: the built-in ones, and an operator's own in the same form.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use serde::Deserialize;
 use super::{Figure, Machine};
 use crate::error::PlanError;
 
-/// The machines in the box.
+/// Built-in descriptions of machines.
 const BUILT_IN: &str = include_str!("../../data/machines.toml");
 
 /// Machines, and the sources of their figures.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Catalogue {
-    /// Where figures were read, by the key that figures name.
+    /// Sources of figures, by their keys.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
-    /// The machines.
+    /// Machines by name.
     #[serde(rename = "machine", default)]
     pub machines: Vec<Machine>,
 }
@@ -61,7 +61,7 @@ impl Catalogue {
     /// The machine of this name.
     ///
     /// # Errors
-    /// When there is none; the error lists those that there are.
+    /// When there is no such machine; the error lists the known ones.
     pub fn find(&self, name: &str) -> Result<&Machine, PlanError> {
         self.machines.iter().find(|machine| machine.name == name).ok_or_else(|| {
             let known =

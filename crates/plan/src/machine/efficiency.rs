@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::{Machine, MachineKind};
 
-/// Fits of measured times; `crates/plan/tests` makes them anew and compares.
+/// Fits of measured times; `crates/plan/tests` computes them again and compares.
 static MEASURED: LazyLock<Measured> =
     LazyLock::new(|| toml::from_str(include_str!("../../data/efficiencies.toml")).expect("a test parses it"));
 
-/// Steps that were measured: what lies outside is not predicted.
+/// Range of the measured steps; steps outside are not predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredRange {
-    /// Most tokens of one step.
+    /// Maximum number of tokens of one step.
     pub max_tokens: u32,
-    /// Most devices that share one product.
+    /// Maximum number of devices that share one product.
     pub max_devices: u32,
 }
 
-/// Relative errors of predictions of what the fit did not see.
+/// Relative errors of predictions for steps that the fit did not use.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorBar {
@@ -36,7 +36,7 @@ pub struct ErrorBar {
 pub struct Efficiency {
     /// Machines that it was measured on, or that have the same chip.
     pub machines: Vec<String>,
-    /// Where the measurements are from.
+    /// Source of the measurements.
     pub source: String,
     /// Share of the peak of operations.
     pub compute: f64,
@@ -50,7 +50,7 @@ pub struct Efficiency {
     pub waves: f64,
     /// Share of the memory bandwidth of norms, activations and additions.
     pub elementwise_memory: f64,
-    /// Seconds that one of these takes at least.
+    /// Minimum seconds of an elementwise operation.
     pub elementwise_launch_s: f64,
     /// Seconds that an all-reduce takes at least.
     pub all_reduce_s: f64,
@@ -58,9 +58,9 @@ pub struct Efficiency {
     pub links: f64,
     /// Exponent that joins the two.
     pub link_sharpness: f64,
-    /// Steps that were measured; none where nothing was.
+    /// The measured range of steps; `None` without a measurement.
     pub range: Option<MeasuredRange>,
-    /// Errors of predictions; none where nothing is known of them.
+    /// Errors of predictions; none if they are not known.
     pub error: Option<ErrorBar>,
 }
 
@@ -71,12 +71,12 @@ struct Measured {
     efficiencies: Vec<Efficiency>,
     /// Accelerators that were not measured.
     accelerator: Efficiency,
-    /// Processors.
+    /// Shares of the peaks on processors.
     processor: Efficiency,
 }
 
 impl Efficiency {
-    /// The shares of a machine: measured on it, or those of its kind.
+    /// The efficiencies of a machine: measured on it, or those of its kind.
     ///
     /// # Panics
     /// Never: a test parses the file.

@@ -14,15 +14,15 @@ use crate::error::{PlanError, positive};
 /// Type of the numbers that a product is computed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComputeType {
-    /// 4-bit floats.
+    /// Products in 4-bit floats.
     Fp4,
-    /// 8-bit floats.
+    /// Products in 8-bit floats.
     Fp8,
-    /// 8-bit integers.
+    /// Products in 8-bit integers.
     Int8,
     /// 16-bit floats of either kind.
     Bf16,
-    /// 32-bit floats.
+    /// Products in 32-bit floats.
     F32,
 }
 
@@ -56,7 +56,7 @@ impl ComputeType {
 pub struct Figure {
     /// The number, in base units: bytes, operations, watts, a second or an hour.
     pub value: f64,
-    /// Key of its source among those of the file; none for an operator's own figure.
+    /// Key of its source in the file's list of sources; `None` for an operator's own figure.
     pub source: Option<String>,
     /// The day on which the source was read.
     pub read: Option<String>,
@@ -76,11 +76,11 @@ pub enum MachineKind {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Its name on the command line.
+    /// Name of the machine on the command line.
     pub name: String,
-    /// Its full name.
+    /// Full name of the machine.
     pub title: String,
-    /// Its kind.
+    /// Kind of the machine.
     pub kind: MachineKind,
     /// Size of its memory in bytes.
     pub memory_bytes: Option<Figure>,
@@ -145,10 +145,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Operations a second in this type, or in the next wider one that there is a figure of.
+    /// Operations a second in this type, or in the next wider type with a figure.
     ///
     /// # Errors
-    /// When there is a figure of none.
+    /// When the machine has no figure for any suitable type.
     pub fn operations_per_s(&self, of: ComputeType) -> Result<f64, PlanError> {
         let figure = |compute: &ComputeType| match compute {
             ComputeType::Fp4 => &self.fp4,

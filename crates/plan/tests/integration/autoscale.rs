@@ -73,7 +73,10 @@ fn request(n: u64, at_ms: u64) -> TimedRequest {
     TimedRequest { at: Timestamp::from_ns(at_ms * 1_000_000), request, tag: n }
 }
 
-fn run_of(policy: &ScalingPolicy, day: impl Fn(f64) -> Result<Box<dyn Workload>, SimError>) -> Autoscaled {
+fn run_of(
+    policy: &ScalingPolicy,
+    day: impl Fn(f64) -> Result<Box<dyn Workload>, SimError> + Sync,
+) -> Autoscaled {
     let settings = Settings {
         seconds: DAY_S,
         n_runs: 1,

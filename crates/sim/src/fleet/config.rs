@@ -18,11 +18,11 @@ use crate::error::{SimError, check_not_negative, check_positive};
 /// A gateway and its replicas.
 #[derive(Debug, Clone)]
 pub struct FleetConfig {
-    /// The replicas.
+    /// Replicas of the fleet.
     pub replicas: Vec<ReplicaConfig>,
-    /// The gateway in front of them.
+    /// The gateway in front of the replicas.
     pub gateway: GatewaySettings,
-    /// Clients.
+    /// Behaviour of the clients.
     pub clients: ClientConfig,
     /// Interval of the samples of each replica; `None`: no samples.
     pub sample_interval: Option<Nanos>,
@@ -35,31 +35,31 @@ pub struct ReplicaConfig {
     pub capacity: ExecutorCapacity,
     /// Settings of the engine.
     pub engine: EngineConfig,
-    /// Duration of steps.
+    /// Cost model of steps.
     pub cost: Arc<dyn CostModel>,
     /// Drafts, if the executor makes any.
     pub speculation: Option<SpeculationConfig>,
-    /// One way between gateway and replica.
+    /// One-way latency between gateway and replica.
     pub network: Nanos,
     /// Time that a new executor takes after one has failed.
     pub executor_restart: Nanos,
 }
 
-/// Drafts of an executor, of which a share is right.
+/// Drafts of an executor, of which a share is accepted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SpeculationConfig {
-    /// Drafts that are proposed for each sequence and step.
+    /// Number of drafts that are proposed for each sequence and step.
     pub n_drafts: u32,
-    /// Probability that a draft is right where those in front of it are.
+    /// Probability that a draft is right if those before it are.
     pub acceptance: f64,
 }
 
 /// A stage that requests or tokens pass one after the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stage {
-    /// Time of a request or an event, whatever its size.
+    /// Fixed time of a request or an event.
     pub fixed: Nanos,
-    /// Nanoseconds of a token.
+    /// Nanoseconds for each token.
     pub per_token_ns: f64,
     /// Number of workers.
     pub n_workers: u32,
@@ -74,7 +74,7 @@ impl Stage {
         self.fixed.0 == 0 && self.per_token_ns == 0.0
     }
 
-    /// Time of something with that many tokens.
+    /// Time for this number of tokens.
     pub fn time(&self, n_tokens: u64) -> Nanos {
         Nanos(self.fixed.0.saturating_add((self.per_token_ns * n_tokens as f64) as u64))
     }
@@ -129,24 +129,24 @@ impl Default for GatewaySettings {
 /// Behaviour of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Times that a client asks again after a refusal or a failure.
+    /// Maximum number of retries of a client after a refusal or a failure.
     pub max_retries: u32,
     /// Pause before the first retry, doubled for each further one; a longer `Retry-After` counts instead.
     pub backoff: Nanos,
-    /// A client without any token after this time leaves; `None`: it waits as long as it takes.
+    /// Time without any token after which a client disconnects; `None`: it waits until the end.
     pub patience: Option<Nanos>,
 }
 
 impl Default for ClientConfig {
-    /// Clients that ask once and wait.
+    /// Clients that send a request once and wait.
     fn default() -> Self {
         Self { max_retries: 0, backoff: Nanos::from_ms(1_000), patience: None }
     }
 }
 
 impl ReplicaConfig {
-    /// A replica of this capacity whose steps cost what `cost` says, with the default settings of an engine,
-    /// without speculation.
+    /// A replica of this capacity with steps of this `cost`, with the default settings of an engine, without
+    /// speculation.
     pub fn new(capacity: ExecutorCapacity, cost: Arc<dyn CostModel>) -> Self {
         let scheduler =
             SchedulerConfig { speculation: SpeculationMethod::None, ..SchedulerConfig::default() };
@@ -199,7 +199,7 @@ impl FleetConfig {
     /// Checks every setting.
     ///
     /// # Errors
-    /// Names the first one that no fleet can have.
+    /// Names the first invalid setting.
     pub fn check(&self) -> Result<(), SimError> {
         if self.replicas.is_empty() {
             return Err(SimError::setting("replicas", "there is none"));

@@ -1,4 +1,4 @@
-//! Faults that a run has.
+//! Faults that a run injects.
 
 use throng_core::time::{Nanos, Timestamp};
 
@@ -11,18 +11,18 @@ pub enum Fault {
     Kill {
         /// Index of the replica.
         replica: usize,
-        /// Time.
+        /// Time of the fault.
         at: Timestamp,
         /// Time until a new process runs; `None`: never.
         restart_after: Option<Nanos>,
     },
-    /// Steps take longer.
+    /// A replica's steps take longer.
     Slow {
         /// Index of the replica.
         replica: usize,
-        /// Time.
+        /// Time of the fault.
         at: Timestamp,
-        /// Duration.
+        /// Duration of the fault.
         lasting: Nanos,
         /// Factor on the time of steps.
         factor: f64,
@@ -31,16 +31,16 @@ pub enum Fault {
     Partition {
         /// Index of the replica.
         replica: usize,
-        /// Time.
+        /// Time of the fault.
         at: Timestamp,
-        /// Duration.
+        /// Duration of the fault.
         lasting: Nanos,
     },
     /// The step that ends next fails as a whole.
     FailStep {
         /// Index of the replica.
         replica: usize,
-        /// Time.
+        /// Time of the fault.
         at: Timestamp,
     },
 }
@@ -64,10 +64,10 @@ impl Fault {
         *replica
     }
 
-    /// Checks it for a fleet of that many replicas.
+    /// Checks the fault for a fleet of this number of replicas.
     ///
     /// # Errors
-    /// Names the field.
+    /// The error names the field.
     pub fn check(&self, n_replicas: usize) -> Result<(), SimError> {
         if self.replica() >= n_replicas {
             let problem = format!("there is no replica {} among {n_replicas}", self.replica());

@@ -1,4 +1,4 @@
-//! What a simulated fleet is made of: its settings, its faults, and one replica.
+//! Parts of a simulated fleet: its settings, its faults, and one replica.
 
 mod config;
 mod faults;

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::engine::{Effect, EngineCore, Epoch, Input, Intake, StepDone, StepError, SubmitError};
+use throng_core::engine::{
+    Effect, EngineCore, Epoch, Input, Intake, PlainToken, StepDone, StepError, SubmitError,
+};
 use throng_core::request::{Request, RequestId, TokenId};
 use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_core::scheduling::executor::ExecutorError;
@@ -28,9 +30,9 @@ pub struct Replica {
     intake: Intake,
     /// The steps in flight, the oldest first.
     steps: VecDeque<Arc<ScheduledBatch>>,
-    /// The current executor.
+    /// Epoch of the current executor.
     epoch: Epoch,
-    /// Time at which the executor has run all steps that it was given.
+    /// Time at which the executor has run all its steps.
     idle_from: Timestamp,
     /// Factor on the time of steps.
     pub slowdown: f64,
@@ -42,9 +44,13 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica with nothing to do.
-    pub fn new(config: ReplicaConfig, rng: Rng) -> Self {
-        let core = EngineCore::new(config.engine.clone(), config.capacity);
+    /// A replica without work. With `has_whole_batches` its engine makes the batches of a real executor,
+    /// which changes no decision.
+    pub fn new(config: ReplicaConfig, has_whole_batches: bool, rng: Rng) -> Self {
+        let mut core = EngineCore::new(config.engine.clone(), config.capacity);
+        if !has_whole_batches && config.speculation.is_none() {
+            core = core.with_plain_shares();
+        }
         let intake = Intake::new(&config.engine.scheduler, config.capacity);
         Self {
             core,
@@ -66,7 +72,7 @@ impl Replica {
         &self.config
     }
 
-    /// The engine's core.
+    /// The engine core of the replica.
     pub fn core(&self) -> &EngineCore {
         &self.core
     }
@@ -76,12 +82,12 @@ impl Replica {
         &mut self.core
     }
 
-    /// The intake.
+    /// The intake of the replica.
     pub fn intake(&mut self) -> &mut Intake {
         &mut self.intake
     }
 
-    /// Hands in a request.
+    /// Submits a request.
     ///
     /// # Errors
     /// When the intake refuses it.
@@ -91,7 +97,7 @@ impl Replica {
         Ok(())
     }
 
-    /// The reader of a request is gone.
+    /// Notes that the reader of a request has disconnected.
     pub fn abort(&mut self, request: RequestId, now: Timestamp) {
         self.apply(&Input::Abort(request), now);
     }
@@ -112,9 +118,14 @@ impl Replica {
         self.core.apply(input, now, &mut self.effects);
     }
 
-    /// Takes the effects since the last call; the buffer is to be given back.
+    /// Takes the effects since the last call; the caller must return the buffer.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// Exchanges the tokens of [`Effect::DeliverPlain`] for an empty buffer.
+    pub fn swap_plain_tokens(&mut self, tokens: &mut Vec<PlainToken>) {
+        self.core.swap_plain_tokens(tokens);
     }
 
     /// Gives a buffer of effects back.
@@ -135,7 +146,7 @@ impl Replica {
         self.idle_from
     }
 
-    /// Leaves the steps in flight: their executor is gone.
+    /// Drops the steps in flight: their executor is lost.
     pub fn drop_steps(&mut self) {
         self.steps.clear();
     }
@@ -145,7 +156,7 @@ impl Replica {
         (!self.steps.is_empty()).then_some(self.idle_from)
     }
 
-    /// Its executor can run steps from now on.
+    /// Starts the executor: it can run steps from now on.
     pub fn begin_at(&mut self, now: Timestamp) {
         self.idle_from = now;
     }
@@ -164,6 +175,9 @@ impl Replica {
                 if scheduled.sample {
                     self.choose(&batch, scheduled, outputs, &mut output);
                 }
+            }
+            for share in batch.plain_shares() {
+                output.push_plain(outputs.token(share.id.request, share.n_output));
             }
             Ok(())
         };
@@ -220,5 +234,12 @@ pub fn shape_of(batch: &ScheduledBatch) -> StepShape {
         shape.n_context_tokens += start + n;
         shape.n_attention_pairs += n * start + n * (n + 1) / 2;
     }
+    let n_plain = batch.plain_shares().len() as u32;
+    let n_context = batch.plain_shares().iter().map(|share| u64::from(share.start) + 1).sum::<u64>();
+    shape.n_sequences += n_plain;
+    shape.n_tokens += n_plain;
+    shape.n_logits += n_plain;
+    shape.n_context_tokens += n_context;
+    shape.n_attention_pairs += n_context;
     shape
 }

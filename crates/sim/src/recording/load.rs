@@ -1,4 +1,4 @@
-//! A recording as a workload: the requests in the order in which they came, with the outputs that they had.
+//! A recording as a workload: the requests in order of arrival, with their recorded outputs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,8 +27,7 @@ struct RecordedArrival {
     is_resumed: bool,
 }
 
-/// Reads all requests of a recording. One that has not ended by the end of the recording has the output so
-/// far, which is none.
+/// Reads all requests of a recording. A request that has not ended by the end of the recording has no output.
 ///
 /// # Errors
 /// Those of the reader; [`SimError::Empty`] when there is no request.

@@ -7,7 +7,7 @@ use throng_core::engine::recording::{Header, Line, VERSION};
 
 use crate::error::SimError;
 
-/// Longest line that is read: the names of a million blocks.
+/// Longest accepted line: the names of a million blocks.
 const MAX_LINE_BYTES: u64 = 32 << 20;
 
 /// A recording that is read.
@@ -28,7 +28,7 @@ impl RecordingReader {
     /// Reads the header of a recording.
     ///
     /// # Errors
-    /// When the file is empty, is no recording, or one of a version that is not known.
+    /// When the file is empty, is not a recording, or is one of an unknown version.
     pub fn open(reader: impl BufRead + Send + 'static) -> Result<Self, SimError> {
         let mut reader: Box<dyn BufRead + Send> = Box::new(reader);
         let Some(line) = read_line(&mut reader, 1)? else { return Err(SimError::Empty) };
@@ -41,7 +41,7 @@ impl RecordingReader {
         Ok(Self { reader, header, n_lines: 1, last_ns: 0 })
     }
 
-    /// The header.
+    /// Header of the recording.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -70,7 +70,7 @@ impl RecordingReader {
     }
 }
 
-/// The next whole line.
+/// Reads the next whole line.
 fn read_line(reader: &mut Box<dyn BufRead + Send>, number: u64) -> Result<Option<String>, SimError> {
     let mut bytes = Vec::new();
     reader.take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes)?;

@@ -1,4 +1,4 @@
-//! The inputs of a recorded engine, applied again to its core: the same batches, batch for batch.
+//! The inputs of a recorded engine, applied again to its core, which must plan the same batches.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::workload::content_id;
 /// Outcome of a rerun.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rerun {
-    /// Steps that ended, each with its recorded shape.
+    /// Number of steps that ended, each with its recorded shape.
     pub n_steps: u64,
     /// Line of the first step whose batch differs from the recorded one.
     pub first_difference: Option<u64>,
-    /// Steps whose batch differs.
+    /// Number of steps whose batch differs.
     pub n_different: u64,
-    /// Requests of which something that decides about batches is not recorded.
+    /// Number of requests with an unrecorded property that affects batches.
     pub n_special: u64,
-    /// Inputs that the recording says it has lost.
+    /// Number of inputs that the recording has lost.
     pub n_lost: u64,
 }
 
 /// Applies the inputs of a recording again and passes each batch to `on_batch`, in the order of planning. The
-/// outputs come from the recording: a first pass reads the ends of requests.
+/// outputs are taken from the recording: a first pass reads the ends of requests.
 ///
 /// # Errors
 /// When the recording is damaged, is not one of an engine, or does not begin with the engine's start.
@@ -95,7 +95,8 @@ fn check(header: &Header) -> Result<(), SimError> {
     }
 }
 
-/// The output of a continuation that goes on at the end of the recording: tokens that nobody else has.
+/// Output of a continuation that is still running at the end of the recording: tokens that no other
+/// continuation has.
 fn unended(id: u64, index: u32, max_tokens: u32) -> RecordedOutput {
     let n_blocks = u64::from(max_tokens) / BLOCK_TOKENS as u64 + 2;
     let name = |block| BlockKey(content_id(id, u64::from(index), block));

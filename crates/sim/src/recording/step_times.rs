@@ -9,7 +9,7 @@ use super::reader::RecordingReader;
 use crate::cost::{CostModel, StepShape};
 use crate::error::SimError;
 
-/// Fewest steps from which a model is made.
+/// Minimum number of steps for a model.
 const MIN_STEPS: u64 = 20;
 
 /// Time of steps as a recording has them.
@@ -19,7 +19,7 @@ pub struct RecordedCostModel {
     coefficients: [f64; 3],
     /// Mean relative error over the recorded steps.
     pub mean_error: f64,
-    /// Number of steps that it was made of.
+    /// Number of steps from which it was fitted.
     pub n_steps: u64,
 }
 
@@ -97,7 +97,7 @@ impl Sums {
         self.n += 1;
     }
 
-    /// Coefficients that are not negative: those that would be are left out, the last first.
+    /// Coefficients that are not negative: negative ones are set to zero, the last first.
     fn fit(&self) -> [f64; 3] {
         let mut used = [true; 3];
         loop {
@@ -109,7 +109,7 @@ impl Sums {
         }
     }
 
-    /// Gauss and Jordan, without the features that are not used or say nothing new.
+    /// Gauss-Jordan elimination, without the features that are unused or linearly dependent.
     fn solve(&self, used: [bool; 3]) -> [f64; 3] {
         let (mut a, mut b) = (self.normal, self.moment);
         let mut solved = [false; 3];

@@ -1,5 +1,5 @@
-//! Which replica a request goes to, one after the other, and what happens when one fails: as the fleet's
-//! own code asks `Dispatch`, `Tried` and `Failover`.
+//! Choice of replicas for a request, one after the other, and reaction to failures, with the calls of the
+//! fleet's own code to `Dispatch`, `Tried` and `Failover`.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::live::{Failure, FailureKind, Key, Live, Running, State, attempt_id};
 use super::sabotage::Sabotage;
 use super::{Event, World};
 
-/// No replica was left to ask.
+/// No replica was left to try.
 const NOBODY: Failure = Failure { kind: FailureKind::Unhealthy, is_retryable: false };
 
 /// Attempt at a replica that has refused.
@@ -26,7 +26,7 @@ struct Asked {
 }
 
 impl World<'_> {
-    /// Asks the next replica. With `until`, a request for which nobody is left waits for one until then.
+    /// Asks the next replica. With `until`, a request waits until then if no replica is left.
     pub(super) fn ask(&mut self, key: Key, until: Option<Timestamp>) {
         self.note_unserved();
         let Some(live) = self.live.get(key) else { return };
@@ -44,7 +44,7 @@ impl World<'_> {
         self.wait_or_fail(key, until);
     }
 
-    /// Asks a replica that is ready, also one that has ended before.
+    /// Asks a replica that is ready, including ones that have ended before.
     pub(super) fn ask_one_that_is_back(&mut self, key: Key) {
         let Some(live) = self.live.get(key) else { return };
         let State::Waiting { until } = live.state else { return };
@@ -73,7 +73,7 @@ impl World<'_> {
         }
     }
 
-    /// Requests that wait look for a replica.
+    /// Tries waiting requests again at the replicas.
     pub(super) fn look_again(&mut self) {
         if self.sabotage == Some(Sabotage::ForgottenWaiters) {
             return;
@@ -87,7 +87,7 @@ impl World<'_> {
         }
     }
 
-    /// The replica of the next attempt among those that answer, as the fleet's replicas are asked.
+    /// The replica of the next attempt among those that answer, in the product's order.
     fn place(&mut self, key: Key, tried: &[ReplicaId]) -> Option<Attempt> {
         let live = self.live.get(key)?;
         let demand = demand(live, tried);
@@ -154,7 +154,7 @@ impl World<'_> {
         self.queue.push(at, Event::AttemptFailed(id, failure));
     }
 
-    /// The request as its present attempt makes it.
+    /// The request in the form of its present attempt.
     pub(super) fn request_of(&mut self, id: RequestId) -> Option<Request> {
         let (_, live) = self.live.of_attempt_mut(id)?;
         if !live.runs(id) {
@@ -180,7 +180,7 @@ impl World<'_> {
         })
     }
 
-    /// The gateway learns that a replica does not finish an attempt.
+    /// The gateway is notified that a replica does not finish an attempt.
     pub(super) fn attempt_failed(&mut self, id: RequestId, failure: Failure) {
         let Some((key, live)) = self.live.of_attempt_mut(id) else { return };
         if !live.runs(id) {
@@ -226,7 +226,7 @@ impl World<'_> {
         }
     }
 
-    /// A replica that had taken a request in does not finish it: another one goes on.
+    /// A replica that had admitted a request does not finish it: another one continues it.
     fn move_on(&mut self, key: Key, replica: ReplicaId, failure: Failure) {
         if !failure.is_retryable {
             return self.fail(key, failure);
@@ -263,7 +263,7 @@ impl World<'_> {
 
 fn demand<'a>(live: &'a Live, tried: &'a [ReplicaId]) -> Demand<'a> {
     let n_tokens = live.tokens.len() as u32 + live.n_passed;
-    Demand { n_tokens, blocks: &live.blocks, pinned: None, regions: None, tried }
+    Demand { n_tokens, blocks: &live.blocks, session: None, pinned: None, regions: None, tried }
 }
 
 /// Reports to the failover the events that were passed on since its last report.
@@ -293,5 +293,5 @@ fn note_passed(live: &mut Live, now: Timestamp, vocabulary_size: u32, sabotage: 
     live.n_noted = end;
 }
 
-/// Time that a connection needs to be made again.
+/// Time that a new connection takes.
 pub(super) const RECONNECT: Nanos = Nanos::from_ms(50);

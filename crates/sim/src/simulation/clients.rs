@@ -1,4 +1,5 @@
-//! The ends of requests: what the gateway gives back, what clients see, and what they do then.
+//! The ends of requests: the resources that the gateway releases, the clients' results, and their next
+//! actions.
 
 use throng_core::request::{FinishReason, RequestId};
 use throng_core::time::{Nanos, Timestamp};
@@ -11,7 +12,7 @@ use crate::outcome::{EndReason, RequestOutcome};
 use crate::workload::EndedRequest;
 
 impl World<'_> {
-    /// The gateway learns of the first token of an attempt.
+    /// The gateway receives the first token of an attempt.
     pub(super) fn first_token(&mut self, id: RequestId) {
         let now = self.now;
         let Some((_, live)) = self.live.of_attempt_mut(id) else { return };
@@ -29,7 +30,7 @@ impl World<'_> {
         }
     }
 
-    /// The gateway learns that an attempt has come to its end.
+    /// The gateway receives the end of an attempt.
     pub(super) fn finished(&mut self, id: RequestId, reason: FinishReason) {
         let is_unfenced = self.sabotage == Some(Sabotage::NoFence);
         let Some((key, live)) = self.live.of_attempt_mut(id) else { return };
@@ -63,7 +64,7 @@ impl World<'_> {
         self.conclude(key, reason, None);
     }
 
-    /// A client leaves if it has waited in vain since it asked.
+    /// A client disconnects if it has waited too long since its request.
     pub(super) fn lose_patience(&mut self, key: Key, n_retries: u32) {
         let Some(live) = self.live.get(key) else { return };
         if live.n_retries != n_retries || live.n_passed > 0 {
@@ -86,7 +87,7 @@ impl World<'_> {
         self.end(key, EndReason::GaveUp, self.now);
     }
 
-    /// Gives back what a request has at the gateway.
+    /// Releases the resources of a request at the gateway.
     fn release(&mut self, key: Key, is_whole: bool) {
         let now = self.now;
         let Some(live) = self.live.get_mut(key) else { return };
@@ -110,7 +111,7 @@ impl World<'_> {
         }
     }
 
-    /// An answer has ended: the client sees it, and asks again where it is none.
+    /// Ends an answer: the client gets it, and retries if there is none.
     fn conclude(&mut self, key: Key, reason: EndReason, wait: Option<Nanos>) {
         let clients = self.config.clients;
         let seen_at = self.now + self.config.gateway.client_network;

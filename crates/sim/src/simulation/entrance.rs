@@ -1,4 +1,4 @@
-//! The way of a request to the replicas: network, tokenizing, limits, the overload gate.
+//! The path of a request to the replicas: network, tokenizing, limits, the overload gate.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{Event, World};
 use crate::outcome::EndReason;
 use crate::workload::TimedRequest;
 
-/// Most sampling parameters that requests share.
+/// Maximum number of sampling parameters that requests share.
 const MAX_SAMPLINGS: usize = 1 << 14;
 
 impl World<'_> {
@@ -92,7 +92,7 @@ impl World<'_> {
         if ready == self.now { self.enter(key) } else { self.queue.push(ready, Event::Tokenized(key)) }
     }
 
-    /// A tokenized request passes the limits and the gate, then a replica is asked.
+    /// A tokenized request passes the limits and the gate, then a replica is tried.
     pub(super) fn enter(&mut self, key: Key) {
         let Some(live) = self.live.get(key) else { return };
         let (tenant, n_prompt) = (live.timed.request.tenant, live.tokens.len() as u64);

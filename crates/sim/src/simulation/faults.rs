@@ -1,10 +1,9 @@
-//! Faults begin and end; and at the end of a run nothing may be left behind.
+//! Begins and ends faults, and checks at the end of a run that nothing is left behind.
 
 use throng_core::fleet::limits::{Denied, LimitKind, LimitRefusal};
-use throng_core::scheduling::block_pool::{CacheCursor, CacheLog};
 use throng_core::time::{Nanos, Timestamp};
 
-use super::{Cut, Event, MAX_CACHE_EVENTS, Node, World};
+use super::{Cut, Event, Node, World};
 use crate::fleet::Fault;
 use crate::fleet::replica::Replica;
 
@@ -13,8 +12,7 @@ impl Node {
     pub(super) fn end_process(&mut self) {
         let Some(replica) = self.replica.take() else { return };
         self.lost += replica.core().scheduler().stats().counters;
-        self.cache_log = CacheLog::new(MAX_CACHE_EVENTS);
-        self.cache_cursor = CacheCursor::default();
+        self.follows_cache = false;
         self.process += 1;
         self.tick_at = None;
     }
@@ -67,7 +65,7 @@ impl World<'_> {
         }
     }
 
-    /// The process ends: the connection is closed behind what it had sent.
+    /// The process ends: the connection is closed after the data that it had sent.
     fn kill(&mut self, index: usize) {
         let Some(at) = self.arrival(index, self.now).or(Some(self.now)) else { return };
         let node = &mut self.nodes[index];
@@ -85,7 +83,7 @@ impl World<'_> {
         if node.replica.is_some() {
             return;
         }
-        let mut replica = Replica::new(self.config.replicas[index].clone(), rng);
+        let mut replica = Replica::new(self.config.replicas[index].clone(), self.has_whole_batches, rng);
         replica.begin_at(self.now);
         node.replica = Some(replica);
         if node.cut.is_none() {
@@ -105,7 +103,7 @@ impl World<'_> {
         self.queue.push(until, Event::FaultEnd(fault));
     }
 
-    /// Checks that nothing is left once all requests have ended.
+    /// Checks that no state is left once all requests have ended.
     pub(super) fn check_rest(&mut self) -> Result<(), String> {
         self.settle_engines();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -130,7 +128,7 @@ impl World<'_> {
         self.check_limits()
     }
 
-    /// Lets engines end the steps that they have in flight, and nothing else.
+    /// Lets engines end the steps that they have in flight, without new steps.
     fn settle_engines(&mut self) {
         const MAX_EVENTS: u32 = 100_000;
         for _ in 0..MAX_EVENTS {
@@ -146,7 +144,7 @@ impl World<'_> {
         }
     }
 
-    /// A tenant that nothing runs of can have as many requests at a time as ever.
+    /// Checks that a tenant without running requests can again run its maximum at a time.
     fn check_limits(&mut self) -> Result<(), String> {
         // A minute later no rate limit counts any more.
         let now = self.now + Nanos::from_ms(120_000);

@@ -1,14 +1,14 @@
-//! What the gateway learns of replicas beside their answers: reports, probes, connections.
+//! The gateway's knowledge of replicas beside their answers: reports, probes, connections.
 
 use throng_core::fleet::health::Probe;
 use throng_core::fleet::routing::LoadReport;
-use throng_core::scheduling::block_pool::CacheCursor;
+use throng_core::scheduling::block_pool::CacheNews;
 use throng_core::scheduling::{ServiceRate, StepTime};
 use throng_core::time::Nanos;
 
 use super::asking::RECONNECT;
 use super::live::{Failure, FailureKind};
-use super::{Event, Node, World};
+use super::{Event, MAX_CACHE_EVENTS, Node, World};
 
 /// A probe without an answer has failed after this time.
 const PROBE_TIMEOUT: Nanos = Nanos::from_ms(5_000);
@@ -26,8 +26,11 @@ impl World<'_> {
             }
             let Some(replica) = &mut node.replica else { continue };
             let news = uses_blocks.then(|| {
-                node.cache_log.extend(replica.core_mut().take_cache_events());
-                node.cache_log.read(&mut node.cache_cursor)
+                let events = replica.core_mut().take_cache_events();
+                let follows = std::mem::replace(&mut node.follows_cache, true);
+                let changes = (follows && events.len() <= MAX_CACHE_EVENTS).then_some(&events[..]);
+                let changes = changes.and_then(CacheNews::of_events);
+                changes.unwrap_or_else(|| CacheNews::snapshot(replica.core().cached_names()))
             });
             let stats = replica.core().stats();
             let scheduler = stats.scheduler;
@@ -37,6 +40,7 @@ impl World<'_> {
                 n_queued_tokens: (queued_tokens + scheduler.prefilling_tokens) as u64,
                 n_decoding: scheduler.running as u32,
                 step_time,
+                ..LoadReport::default()
             };
             let has_work = scheduler.running + scheduler.waiting > 0;
             machine = machine.into_iter().chain(stats.machine).reduce(ServiceRate::joined);
@@ -77,7 +81,8 @@ impl World<'_> {
         self.look_again();
     }
 
-    /// The gateway loses a connection: what runs there fails, and the replica drops it a little later.
+    /// The gateway loses a connection: requests that run there fail, and the replica drops them a little
+    /// later.
     pub(super) fn link_lost(&mut self, index: usize, link: u32) {
         let node = &mut self.nodes[index];
         if node.link != link || !node.is_connected {
@@ -86,7 +91,7 @@ impl World<'_> {
         node.is_connected = false;
         node.link += 1;
         // The next connection begins with the whole content of the cache.
-        node.cache_cursor = CacheCursor::default();
+        node.follows_cache = false;
         let id = node.id;
         self.dispatch.board.start_again(id, self.now);
         self.dispatch.router.forget_cache(id);
@@ -115,7 +120,7 @@ impl World<'_> {
         self.probe();
     }
 
-    /// Sees to it that the connection to a replica is made again.
+    /// Schedules a reconnection to a replica.
     pub(super) fn connect_later(&mut self, index: usize) {
         let link = self.nodes[index].link;
         let at = self.now + Nanos(self.config.replicas[index].network.0 + RECONNECT.0);

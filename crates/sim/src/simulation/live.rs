@@ -1,4 +1,4 @@
-//! A request on its way: its place at the gateway, its attempts, and what its client has got.
+//! A running request: its place at the gateway, its attempts, and the tokens that its client has got.
 
 use std::sync::Arc;
 
@@ -19,22 +19,24 @@ pub(super) struct Key {
     pub generation: u32,
 }
 
-/// A request that has not ended.
+/// A request that has not ended. What each token reads stands in front.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Live {
-    pub timed: TimedRequest,
     /// Number of the request, in order of sending.
     pub number: u64,
+    pub clock: TokenClock,
+    /// Number of output tokens that have been passed on since the client's last attempt.
+    pub n_passed: u32,
+    pub state: State,
+    pub timed: TimedRequest,
     pub tokens: Arc<[TokenId]>,
     pub sampling: Arc<SamplingParams>,
     /// Names of the blocks of its prompt, where a choice depends on them.
     pub blocks: Vec<BlockKey>,
-    /// Times that the client asked again.
+    /// Number of the client's retries.
     pub n_retries: u32,
     pub n_failovers: u32,
-    pub clock: TokenClock,
-    /// Output tokens that have been passed on since the client asked last.
-    pub n_passed: u32,
     /// Number of these tokens that were reported to the failover.
     pub n_noted: u32,
     pub cached_tokens: u32,
@@ -44,22 +46,21 @@ pub(super) struct Live {
     pub first_step: Option<Timestamp>,
     pub reservation: Option<Reservation>,
     pub ticket: Option<overload::Ticket>,
-    /// A replica has taken it in since the client asked last.
+    /// Whether a replica has admitted the request since the client's last attempt.
     pub was_taken_in: bool,
     pub tried: Tried,
     pub failover: Option<Failover>,
     pub first_refusal: Option<Failure>,
-    /// Index of the replica that was asked last.
+    /// Index of the replica that was tried last.
     pub last_replica: Option<u32>,
-    pub state: State,
 }
 
 /// State of a request.
 #[derive(Debug)]
 pub(super) enum State {
-    /// At its client, on its way to the gateway, or in a stage in front of the replicas.
+    /// The request is at its client, on its way to the gateway, or in a stage in front of the replicas.
     Outside,
-    /// At a replica, or on its way there.
+    /// The request is at a replica, or on its way there.
     Asking(Running),
     /// Waits for a replica to come back until this time.
     Waiting { until: Timestamp },
@@ -67,21 +68,22 @@ pub(super) enum State {
 
 /// An attempt at a replica.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Running {
-    pub attempt: Attempt,
+    pub id: RequestId,
+    pub has_answered: bool,
+    /// Whether the replica was expected to answer.
+    pub was_there: bool,
+    /// Whether the request waited for a replica to come back before.
+    pub is_back: bool,
     /// Index of the replica.
     pub replica: usize,
-    pub id: RequestId,
+    pub attempt: Attempt,
     pub began: Timestamp,
-    /// Time at which the gateway learns of its admission.
+    /// Time at which the gateway is notified of the request's admission.
     pub taken_in: Option<Timestamp>,
-    /// The replica was expected to answer.
-    pub was_there: bool,
     /// Time until which the request waits for a replica if this one refuses it.
     pub until: Option<Timestamp>,
-    /// Whether it waited for a replica to come back before.
-    pub is_back: bool,
-    pub has_answered: bool,
     /// Time at which the replica took it in.
     pub submitted: Timestamp,
 }
@@ -94,7 +96,7 @@ pub(super) struct Failure {
     pub is_retryable: bool,
 }
 
-/// Kinds of failure, as the gateway tells them apart.
+/// Kinds of failure that the gateway distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureKind {
     QueueFull,
@@ -106,12 +108,12 @@ pub(super) enum FailureKind {
 }
 
 impl FailureKind {
-    /// Whether the replica runs nothing any more.
+    /// Whether the replica has stopped.
     pub fn has_ended(self) -> bool {
         matches!(self, Self::Unhealthy | Self::Stopped)
     }
 
-    /// Whether it says something about the replica.
+    /// Whether the failure counts against the replica.
     pub fn is_judged(self) -> bool {
         matches!(self, Self::Failed | Self::Unhealthy)
     }
@@ -178,7 +180,7 @@ impl Slab {
         self.n_live
     }
 
-    /// All of them, in the order of their slots.
+    /// All requests, in the order of their slots.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &Live)> {
         self.slots.iter().enumerate().filter_map(|(slot, (generation, live))| {
             Some((Key { slot: slot as u32, generation: *generation }, live.as_deref()?))

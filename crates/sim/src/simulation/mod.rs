@@ -1,12 +1,12 @@
 //! A run: clients, gateway, network and replicas under one virtual clock.
 //!
-//! What a gateway decides is decided here by `core`'s own structs, in the order in which the product asks
-//! them: limits, the overload gate, dispatch with router and health, failover. The rest of the modules moves
-//! messages between them.
+//! The gateway's decisions are made here by `core`'s own structs, in the order of the product: limits, the
+//! overload gate, dispatch with router and health, failover. The rest of the modules moves messages between
+//! them.
 //!
-//! Simplified are: one gateway, one continuation a request, delays of the network that do not vary, reports
-//! of replicas that are read without delay, readers that keep up. Not simulated are constraints, adapters,
-//! regions, the response cache and models on demand.
+//! Simplifications: one gateway, one continuation a request, constant delays of the network, reports of
+//! replicas without delay, readers that keep up. Constraints, adapters, regions, the response cache and
+//! models on demand are not simulated.
 
 mod asking;
 mod clients;
@@ -16,43 +16,43 @@ mod health;
 mod live;
 mod sabotage;
 mod scaling;
+mod stage;
 mod steps;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::engine::Epoch;
+use throng_core::engine::{Epoch, PlainToken};
 use throng_core::fleet::Dispatch;
 use throng_core::fleet::health::Probe;
 use throng_core::fleet::limits::{LimitState, Limits, Scope};
 use throng_core::fleet::overload::Gate;
 use throng_core::fleet::routing::{ReplicaId, Router};
 use throng_core::request::{FinishReason, RequestId, SamplingParams, TenantId};
-use throng_core::scheduling::block_pool::{CacheCursor, CacheLog};
 use throng_core::scheduling::scheduler::Counters;
 use throng_core::time::{Nanos, Timestamp};
 
 use crate::error::SimError;
 use crate::event_queue::EventQueue;
 use crate::fleet::replica::Replica;
-use crate::fleet::{Fault, FleetConfig, Stage};
+use crate::fleet::{Fault, FleetConfig};
 use crate::outcome::{Observer, ReplicaSample, Totals};
 use crate::workload::{TimedRequest, Workload};
 use live::{Failure, Key, Slab};
 use scaling::Scaling;
+use stage::Workers;
 
 #[doc(hidden)]
 pub use sabotage::Sabotage;
 pub use scaling::ScalingConfig;
 
-/// Most tenants of which the limits are counted.
+/// Maximum number of tenants whose limits are counted.
 const MAX_SCOPES: usize = 1 << 20;
-/// Most changes of a cache between two reports, as in a worker; a gateway that missed some gets all of it.
+/// Maximum changes of a cache between two reports, as in a worker. Behind these, a gateway gets all content.
 const MAX_CACHE_EVENTS: usize = 1 << 16;
 
-/// A run, made of a fleet, a workload and faults.
+/// A run of a workload on a fleet with faults.
 #[derive(Debug)]
 pub struct Simulation {
     config: FleetConfig,
@@ -62,6 +62,7 @@ pub struct Simulation {
     seed: u64,
     end: Option<Timestamp>,
     sabotage: Option<Sabotage>,
+    has_whole_batches: bool,
 }
 
 impl Simulation {
@@ -71,13 +72,22 @@ impl Simulation {
     /// When the fleet has a setting that none can have.
     pub fn new(config: FleetConfig, workload: Box<dyn Workload>, seed: u64) -> Result<Self, SimError> {
         config.check()?;
-        Ok(Self { config, faults: Vec::new(), scaling: None, workload, seed, end: None, sabotage: None })
+        Ok(Self {
+            config,
+            faults: Vec::new(),
+            scaling: None,
+            workload,
+            seed,
+            end: None,
+            sabotage: None,
+            has_whole_batches: false,
+        })
     }
 
     /// Adds faults to the simulation.
     ///
     /// # Errors
-    /// When one of them is of a replica that the fleet does not have.
+    /// When a fault names a replica that the fleet does not have.
     pub fn with_faults(self, faults: Vec<Fault>) -> Result<Self, SimError> {
         faults.iter().try_for_each(|fault| fault.check(self.config.replicas.len()))?;
         Ok(Self { faults, ..self })
@@ -96,6 +106,13 @@ impl Simulation {
         Self { sabotage, ..self }
     }
 
+    /// Lets the engines make the batches of a real executor, which is slower and gives the same run.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_whole_batches(self) -> Self {
+        Self { has_whole_batches: true, ..self }
+    }
+
     /// Runs to the end: until the workload has no more requests and all have ended.
     ///
     /// # Errors
@@ -106,10 +123,10 @@ impl Simulation {
         Ok(world.totals())
     }
 
-    /// Runs to the end, then checks that nothing is left behind: no charge, no load, no blocks.
+    /// Runs to the end, then checks that no charge, no load and no block is left.
     ///
     /// # Errors
-    /// Those of [`Self::run`], and as a problem of the setting `invariant` what does not hold.
+    /// The errors of [`Self::run`], and the violated invariant as a problem of the setting `invariant`.
     #[doc(hidden)]
     pub fn run_checked(self, observer: &mut dyn Observer) -> Result<Totals, SimError> {
         let mut world = World::new(self, observer);
@@ -132,7 +149,7 @@ enum Event {
     Retry(Key),
     /// A replica receives a request.
     Submit(RequestId, usize),
-    /// A replica learns that a reader is gone.
+    /// A replica is notified that a reader has disconnected.
     Abort(RequestId, usize),
     /// The oldest step of a replica's process ends.
     StepDone { replica: usize, process: u32 },
@@ -140,23 +157,23 @@ enum Event {
     Tick { replica: usize, process: u32 },
     /// A replica has a new executor.
     ExecutorMade { replica: usize, process: u32, epoch: Epoch },
-    /// The gateway learns of the first token of an attempt.
+    /// The gateway receives the first token of an attempt.
     FirstToken(RequestId),
-    /// The gateway learns that an attempt has come to its end.
+    /// The gateway receives the end of an attempt.
     Finished(RequestId, FinishReason),
-    /// The gateway learns that a replica does not finish an attempt.
+    /// The gateway is notified that a replica does not finish an attempt.
     AttemptFailed(RequestId, Failure),
     /// The gateway loses a connection.
     LinkLost { replica: usize, link: u32 },
     /// The gateway has a connection again.
     LinkUp { replica: usize, link: u32 },
-    /// Replicas report, probes are made.
+    /// Replicas report, and probes are sent.
     Heartbeat,
     /// A probe has ended.
     Probed(Probe, Option<Nanos>),
     /// A client is tired of waiting for its first token.
     Patience { key: Key, n_retries: u32 },
-    /// Replicas are looked at.
+    /// The state of the replicas is sampled.
     Sample,
     /// The autoscaler decides.
     Scale,
@@ -185,9 +202,8 @@ struct Node {
     cut: Option<Cut>,
     /// Deadline of the engine for which a tick is on its way.
     tick_at: Option<Timestamp>,
-    /// Changes of the prefix cache, which the gateway reads up to the cursor.
-    cache_log: CacheLog,
-    cache_cursor: CacheCursor,
+    /// Whether the gateway has the content of the prefix cache, so that the next report has changes only.
+    follows_cache: bool,
     /// Counts at the last sample.
     sampled: Counts,
     counts: Counts,
@@ -219,37 +235,10 @@ impl Node {
         counters
     }
 
-    /// Its counts so far.
+    /// Counts of the node so far.
     fn counts(&self) -> Counts {
         let Counters { prompt_tokens, output_tokens, .. } = self.counters();
         Counts { prompt_tokens, output_tokens, ..self.counts }
-    }
-}
-
-/// Workers of a stage, and when each of them is free.
-#[derive(Debug)]
-struct Workers {
-    stage: Stage,
-    free_at: BinaryHeap<Reverse<Timestamp>>,
-}
-
-impl Workers {
-    fn new(stage: Stage) -> Self {
-        let free_at = (0..stage.n_workers).map(|_| Reverse(Timestamp::default())).collect();
-        Self { stage, free_at }
-    }
-
-    /// Time at which something of `n_tokens` tokens that comes now has passed the stage.
-    #[inline]
-    fn pass(&mut self, n_tokens: u64, now: Timestamp) -> Timestamp {
-        if self.stage.is_free() {
-            return now;
-        }
-        let time = self.stage.time(n_tokens);
-        let Some(mut first) = self.free_at.peek_mut() else { return now };
-        let end = first.0.max(now) + time;
-        first.0 = end;
-        end
     }
 }
 
@@ -263,11 +252,12 @@ struct World<'a> {
     rng: Rng,
     end: Option<Timestamp>,
     sabotage: Option<Sabotage>,
+    has_whole_batches: bool,
     now: Timestamp,
     queue: EventQueue<Event>,
     /// The next request of the workload.
     next: Option<TimedRequest>,
-    /// Requests on the queue that clients will send after an answer.
+    /// Number of requests on the queue that clients will send after an answer.
     n_follow_ups: u64,
     last_sent: Timestamp,
     n_events: u64,
@@ -284,6 +274,8 @@ struct World<'a> {
     /// Requests that wait for a replica to come back.
     waiting: Vec<Key>,
     tenants: Vec<TenantId>,
+    /// Tokens of the replica whose effects are carried out.
+    plain_tokens: Vec<PlainToken>,
     /// Sampling parameters by the most tokens that they allow.
     samplings: HashMap<u32, Arc<SamplingParams>>,
     /// Whether block names are needed for choices.
@@ -292,7 +284,8 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(simulation: Simulation, observer: &'a mut dyn Observer) -> Self {
-        let Simulation { config, faults, scaling, workload, seed, end, sabotage } = simulation;
+        let Simulation { config, faults, scaling, workload, seed, end, sabotage, has_whole_batches } =
+            simulation;
         let mut rng = Rng::with_seed(seed);
         let router = Router::new(config.gateway.policy, rng.u64(..));
         let mut dispatch = Dispatch::new(router, config.gateway.health);
@@ -306,14 +299,13 @@ impl<'a> World<'a> {
             node_of.insert(id, index);
             nodes.push(Node {
                 id,
-                replica: Some(Replica::new(replica.clone(), rng.fork())),
+                replica: Some(Replica::new(replica.clone(), has_whole_batches, rng.fork())),
                 process: 0,
                 link: 0,
                 is_connected: true,
                 cut: None,
                 tick_at: None,
-                cache_log: CacheLog::new(MAX_CACHE_EVENTS),
-                cache_cursor: CacheCursor::default(),
+                follows_cache: false,
                 sampled: Counts::default(),
                 counts: Counts::default(),
                 lost: Default::default(),
@@ -338,6 +330,7 @@ impl<'a> World<'a> {
             rng,
             end,
             sabotage,
+            has_whole_batches,
             now: start,
             queue,
             next: None,
@@ -352,6 +345,7 @@ impl<'a> World<'a> {
             dispatch,
             waiting: Vec::new(),
             tenants: Vec::new(),
+            plain_tokens: Vec::new(),
             samplings: HashMap::new(),
             uses_blocks,
         }

@@ -1,22 +1,22 @@
-//! Mistakes that the code between the decisions could make. The composed simulation must find each of them.
+//! Possible mistakes of the code between the decisions. The composed simulation must find each of them.
 
-/// A mistake.
+/// A mistake that can be planted into the simulation.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     /// A request that failed over settles its charge before it has ended.
     EarlySettlement,
-    /// A request whose client left never gives its charge back.
+    /// The charge of a request whose client left is never returned.
     ForgottenCharge,
     /// The next replica gets one token fewer than was passed on.
     RepeatedToken,
     /// The next replica gets a token that was not passed on.
     SkippedToken,
-    /// The load of a refused attempt stays counted.
+    /// Keeps the load of a refused attempt counted.
     LeakedLoad,
     /// Events of an earlier attempt count for the present one.
     NoFence,
-    /// Requests that wait for a replica are not looked at again.
+    /// Does not try again requests that wait for a replica.
     ForgottenWaiters,
 }
 

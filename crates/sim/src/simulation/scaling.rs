@@ -1,8 +1,7 @@
-//! Replicas that start and end as `core`'s autoscaler decides: a new one answers after its start, one that
-//! is no longer wanted ends once its requests have.
+//! Replicas that start and end as `core`'s autoscaler decides: a new one answers after its start, an unneeded
+//! one ends once its requests have.
 
 use throng_core::fleet::autoscale::{AutoscaleConfig, Autoscaler, Observation};
-use throng_core::scheduling::block_pool::CacheCursor;
 use throng_core::time::Nanos;
 
 use super::{Event, Simulation, World};
@@ -10,8 +9,8 @@ use crate::error::{SimError, check_positive};
 use crate::fleet::replica::Replica;
 use crate::outcome::ScaleSample;
 
-/// Settings of a fleet whose number of replicas changes. The fleet has as many replicas as the autoscaler may
-/// ask for.
+/// Settings of a fleet whose number of replicas changes. The fleet has the maximum number of replicas of the
+/// autoscaler.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScalingConfig {
     /// Bounds and targets of the autoscaler.
@@ -49,7 +48,7 @@ enum Phase {
     Off,
     Starting,
     Serving,
-    /// A state in which running requests are answered, and new ones go elsewhere.
+    /// A state in which running requests are answered, and new ones are sent to other replicas.
     Draining,
 }
 
@@ -59,7 +58,7 @@ pub(super) struct Scaling {
     config: ScalingConfig,
     autoscaler: Autoscaler,
     phases: Vec<Phase>,
-    /// Requests that found no replica.
+    /// Number of requests that found no replica.
     n_unserved: u64,
 }
 
@@ -107,7 +106,7 @@ impl World<'_> {
         }
     }
 
-    /// The autoscaler looks at the replicas and decides.
+    /// The autoscaler samples the replicas and decides.
     pub(super) fn scale(&mut self) {
         self.end_drained();
         let seen = self.observation();
@@ -150,7 +149,7 @@ impl World<'_> {
         seen
     }
 
-    /// One more replica: one that is draining serves again at once, else a new one starts.
+    /// Adds a replica: a draining one serves again at once, else a new one starts.
     fn start_one(&mut self) {
         let Some(scaling) = &mut self.scaling else { return };
         let position = |phase| scaling.phases.iter().position(|found| *found == phase);
@@ -164,7 +163,7 @@ impl World<'_> {
         self.queue.push(at, Event::Started(index));
     }
 
-    /// One replica less: one that still starts, else the one with the fewest requests.
+    /// Removes a replica: one that still starts, else the one with the fewest requests.
     fn stop_one(&mut self) {
         let load = |index: usize| {
             let replica = self.nodes[index].replica.as_ref();
@@ -189,13 +188,14 @@ impl World<'_> {
         }
     }
 
-    /// A replica that was started answers from now on, unless it is no longer wanted.
+    /// A replica that was started answers from now on, unless it is no longer needed.
     pub(super) fn started(&mut self, index: usize) {
         match self.scaling.as_mut().map(|scaling| &mut scaling.phases[index]) {
             Some(phase) if *phase == Phase::Starting => *phase = Phase::Serving,
             _ => return,
         }
-        let mut replica = Replica::new(self.config.replicas[index].clone(), self.rng.fork());
+        let mut replica =
+            Replica::new(self.config.replicas[index].clone(), self.has_whole_batches, self.rng.fork());
         replica.begin_at(self.now);
         let node = &mut self.nodes[index];
         node.process += 1;
@@ -204,7 +204,7 @@ impl World<'_> {
         self.show(index);
     }
 
-    /// Ends replicas that have answered everything.
+    /// Ends draining replicas that have no requests left.
     fn end_drained(&mut self) {
         let Some(scaling) = &mut self.scaling else { return };
         for (index, phase) in scaling.phases.iter_mut().enumerate() {
@@ -224,7 +224,7 @@ impl World<'_> {
         self.dispatch.remove(node.id);
     }
 
-    /// Gives a replica requests. It answers, so that it needs no probe.
+    /// Sends requests to a replica. It answers, so that it needs no probe.
     fn show(&mut self, index: usize) {
         let id = self.dispatch.add(&format!("replica-{index}"), self.now);
         self.dispatch.board.be_ready(id, self.now);
@@ -233,7 +233,7 @@ impl World<'_> {
         node.id = id;
         node.is_connected = true;
         // The router has forgotten what it knew of the cache.
-        node.cache_cursor = CacheCursor::default();
+        node.follows_cache = false;
         self.look_again();
     }
 }

@@ -1,4 +1,4 @@
-//! What engines do: requests come in, steps begin and end, effects become messages to the gateway.
+//! Actions of engines: requests arrive, steps begin and end, effects become messages to the gateway.
 
 use throng_core::engine::{Effect, EngineFailure, EngineState, Epoch, StreamEvent, SubmitError};
 use throng_core::request::{RequestId, TokenId};
@@ -50,7 +50,7 @@ impl World<'_> {
         }
     }
 
-    /// A replica learns that a reader is gone.
+    /// A replica is notified that a reader has disconnected.
     pub(super) fn abort(&mut self, id: RequestId, index: usize) {
         let now = self.now;
         let Some(replica) = &mut self.nodes[index].replica else { return };
@@ -105,10 +105,22 @@ impl World<'_> {
                 replica.return_effects(effects);
                 break;
             }
-            let arrival = self.arrival(index, self.now);
+            let mut tokens = std::mem::take(&mut self.plain_tokens);
+            replica.swap_plain_tokens(&mut tokens);
+            let (arrival, mut n_passed) = (self.arrival(index, self.now), 0);
             for effect in effects.drain(..) {
-                self.carry_out(index, effect, arrival);
+                let Effect::DeliverPlain { n_tokens } = effect else {
+                    self.carry_out(index, effect, arrival);
+                    continue;
+                };
+                if let Some(arrival) = arrival {
+                    for token in &tokens[n_passed..n_passed + n_tokens] {
+                        self.pass_token(token.request, token.token, arrival);
+                    }
+                }
+                n_passed += n_tokens;
             }
+            self.plain_tokens = tokens;
             if let Some(replica) = &mut self.nodes[index].replica {
                 replica.return_effects(effects);
             }
@@ -116,7 +128,7 @@ impl World<'_> {
         self.watch_deadline(index);
     }
 
-    /// Sees to it that the engine is ticked when a deadline passes before its step ends.
+    /// Schedules a tick of the engine for a deadline that passes before its step ends.
     fn watch_deadline(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         let Some(replica) = &node.replica else { return };
@@ -175,6 +187,7 @@ impl World<'_> {
             | Effect::Close { failure: None, .. }
             | Effect::EvaluateMasks(_)
             | Effect::OrderStore(_)
+            | Effect::DeliverPlain { .. }
             | Effect::GiveUpExecutor { .. } => {}
         }
     }
@@ -209,7 +222,7 @@ impl World<'_> {
         }
     }
 
-    /// Another event of a stream on its way to the gateway.
+    /// Sends another event of a stream to the gateway.
     fn deliver(&mut self, id: RequestId, event: StreamEvent, arrival: Option<Timestamp>) {
         let Some(arrival) = arrival else { return };
         let Some((_, live)) = self.live.of_attempt_mut(id) else { return };
@@ -235,7 +248,7 @@ impl World<'_> {
     }
 }
 
-/// The failure that a refusal of the intake means to the gateway.
+/// The gateway's kind of failure for a refusal of the intake.
 fn kind_of_refusal(error: SubmitError) -> FailureKind {
     match error {
         SubmitError::Refused(Refusal::QueueFull { .. }) => FailureKind::QueueFull,
@@ -245,7 +258,7 @@ fn kind_of_refusal(error: SubmitError) -> FailureKind {
     }
 }
 
-/// The failure that an engine's failure means to the gateway.
+/// The gateway's kind of failure for an engine's failure.
 fn failure_of(failure: &EngineFailure) -> Failure {
     let (kind, is_retryable) = match failure {
         EngineFailure::Refused(Refusal::QueueFull { .. }) => (FailureKind::QueueFull, true),

@@ -13,28 +13,28 @@ use crate::error::{SimError, check_positive};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrivalProcess {
-    /// Equal gaps.
+    /// Arrivals at equal intervals.
     Regular {
-        /// Arrivals a second.
+        /// Mean arrivals per second.
         rate: f64,
     },
-    /// Independent arrivals.
+    /// Arrivals at random, independent times.
     Poisson {
-        /// Arrivals a second.
+        /// Mean arrivals per second.
         rate: f64,
     },
     /// Gaps from a gamma distribution: with a coefficient of variation above 1, bursts.
     Gamma {
-        /// Arrivals a second.
+        /// Mean arrivals per second.
         rate: f64,
-        /// Standard deviation of the gaps in parts of their mean.
+        /// Standard deviation of the gaps, relative to their mean.
         cv: f64,
     },
     /// Independent arrivals whose rate follows a day, with its peak in the middle.
     Daily {
-        /// Mean arrivals a second.
+        /// Mean arrivals per second.
         mean_rate: f64,
-        /// Rate of the peak in parts of the mean, at least 1 and at most 1000.
+        /// Rate of the peak divided by the mean rate, from 1 to 1000.
         peak_factor: f64,
         /// Length of a day in seconds.
         day_s: f64,
@@ -88,7 +88,7 @@ impl Arrivals {
         Ok(Self { process, concentration, rng, now_s: 0.0 })
     }
 
-    /// The next arrival.
+    /// Time of the next arrival.
     pub fn next_at(&mut self) -> Timestamp {
         match self.process {
             ArrivalProcess::Regular { rate } => self.now_s += 1.0 / rate,
@@ -113,7 +113,7 @@ impl Arrivals {
     }
 }
 
-/// The concentration of a von Mises curve whose peak is that many times its mean.
+/// The concentration of a von Mises curve whose peak is this multiple of its mean.
 fn concentration_of(peak_factor: f64) -> f64 {
     let factor = |concentration: f64| {
         const N: u32 = 4096;

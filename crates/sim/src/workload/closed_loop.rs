@@ -1,4 +1,4 @@
-//! Users that wait for their answer, think, and ask again.
+//! Users that wait for their answer, pause, and send the next request.
 
 use fastrand::Rng;
 use throng_core::time::{Nanos, Timestamp};
@@ -27,7 +27,7 @@ pub struct ClosedLoop {
 }
 
 impl ClosedLoop {
-    /// Users who ask until `duration` is over, the first of them at once and all within `ramp`.
+    /// Users who send requests until `duration` is over, the first of them at once and all within `ramp`.
     ///
     /// # Errors
     /// When a number cannot be one of a workload.

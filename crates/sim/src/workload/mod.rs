@@ -1,5 +1,5 @@
-//! Workloads: who asks for how much when, generated or read from traces. A workload is pulled, one request
-//! at a time, so that a day of a crowd needs no more memory than a minute.
+//! Workloads: requests with their sizes and times, generated or read from traces. A workload is pulled, one
+//! request at a time, so that a day of a crowd needs no more memory than a minute.
 //!
 //! A module imports only from modules above it: `request`, `arrivals`, then the workloads.
 

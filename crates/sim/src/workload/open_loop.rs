@@ -20,12 +20,12 @@ const OUTPUT: u64 = 3;
 pub struct RequestShape {
     /// Tokens of the prompt, without the shared prefix.
     pub prompt: Distribution,
-    /// Tokens of the output.
+    /// Number of output tokens.
     pub output: Distribution,
-    /// Tokens that all prompts begin with.
+    /// Number of tokens that all prompts begin with.
     #[serde(default)]
     pub shared_prefix: u32,
-    /// Number of tenants, who ask equally often.
+    /// Number of tenants, which send requests equally often.
     #[serde(default = "one")]
     pub n_tenants: u32,
 }
@@ -43,7 +43,7 @@ impl RequestShape {
     /// Checks its numbers.
     ///
     /// # Errors
-    /// Names the field.
+    /// The error names the field.
     pub fn check(&self) -> Result<(), SimError> {
         self.prompt.check("prompt")?;
         self.output.check("output")?;

@@ -15,7 +15,7 @@ pub struct Span {
     pub n_tokens: u32,
 }
 
-/// A request as a client makes it, with the output that the model will give.
+/// A request as a client sends it, with the output that the model will generate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimRequest {
     /// Number of its tenant.
@@ -24,11 +24,11 @@ pub struct SimRequest {
     pub priority: i32,
     /// The prompt. Prompts that begin with equal spans share a prefix.
     pub prompt: Arc<[Span]>,
-    /// The output.
+    /// Span of the output.
     pub output: Span,
-    /// Most output tokens that the client allows.
+    /// Maximum number of output tokens that the client allows.
     pub max_tokens: u32,
-    /// Whether the model ends the output; else `max_tokens` does, and the output has as many.
+    /// Whether the model ends the output; otherwise `max_tokens` does, and the output has that length.
     pub stops: bool,
 }
 
@@ -37,20 +37,20 @@ pub struct SimRequest {
 pub struct TimedRequest {
     /// Time of sending.
     pub at: Timestamp,
-    /// The request.
+    /// The request, with its output.
     pub request: SimRequest,
     /// Number by which the workload recognises its end.
     pub tag: u64,
 }
 
-/// The end of a request, as its workload sees it.
+/// The end of a request, for its workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndedRequest {
     /// [`TimedRequest::tag`].
     pub tag: u64,
     /// Time at which the client saw the end.
     pub at: Timestamp,
-    /// Output tokens that it got.
+    /// Number of output tokens that it got.
     pub n_output: u32,
     /// Whether it got the whole output.
     pub is_whole: bool,
@@ -69,7 +69,7 @@ impl SimRequest {
         }
     }
 
-    /// Tokens of its prompt.
+    /// Number of prompt tokens.
     pub fn n_prompt_tokens(&self) -> u32 {
         self.prompt.iter().map(|span| span.n_tokens).fold(0, u32::saturating_add)
     }

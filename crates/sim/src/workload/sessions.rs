@@ -1,4 +1,4 @@
-//! Sessions whose prompts grow: each turn repeats all that was said before and adds something. A chat adds a
+//! Sessions whose prompts grow: each turn repeats the conversation so far and adds to it. A chat adds a
 //! message of its user, an agent the result of a tool.
 
 use std::collections::BTreeMap;
@@ -19,26 +19,26 @@ const START: u64 = 12;
 const TURN: u64 = 13;
 const ANSWER: u64 = 14;
 
-/// Most turns of a session, whatever the distribution says.
+/// Maximum turns of a session.
 const MAX_TURNS: u32 = 10_000;
 
 /// Lengths and pauses of sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionShape {
-    /// Requests of a session.
+    /// Number of requests of a session.
     pub turns: Distribution,
-    /// Tokens that all sessions begin with: instructions and tools.
+    /// Number of tokens that all sessions begin with: instructions and tools.
     pub system: u32,
     /// Tokens of a session's own beginning: documents, files.
     pub start: Distribution,
     /// Tokens that each turn adds before its answer.
     pub turn: Distribution,
-    /// Tokens of an answer.
+    /// Number of tokens of an answer.
     pub output: Distribution,
     /// Seconds from an answer to the next request.
     pub think_s: Distribution,
-    /// Most tokens of a prompt and its answer: a session that comes to it ends.
+    /// Maximum tokens of a prompt and its answer: a session that reaches it ends.
     pub max_context: u32,
 }
 
@@ -82,7 +82,7 @@ impl SessionShape {
     }
 }
 
-/// Sessions that begin independently of each other. A session whose request failed goes on after its pause,
+/// Sessions that begin independently of each other. A session whose request failed continues after its pause,
 /// with the same prompt.
 #[derive(Debug)]
 pub struct Sessions {
@@ -108,7 +108,7 @@ struct Session {
     n_failed: u32,
 }
 
-/// A session ends after so many failed requests in a row.
+/// A session ends after this number of consecutive failed requests.
 const MAX_FAILED: u32 = 5;
 
 impl Sessions {
@@ -134,7 +134,7 @@ impl Sessions {
         Self { n_tenants: n_tenants.max(1), ..self }
     }
 
-    /// Sessions that go on.
+    /// Number of running sessions.
     pub fn n_live(&self) -> usize {
         self.live.len()
     }

@@ -202,7 +202,7 @@ fn ms(rng: &mut Rng, range: std::ops::Range<u64>) -> Nanos {
     Nanos::from_ms(rng.u64(range))
 }
 
-fn fleet(rng: &mut Rng) -> FleetConfig {
+pub fn fleet(rng: &mut Rng) -> FleetConfig {
     let capacity = ExecutorCapacity {
         n_blocks: rng.u32(60..400),
         max_batch_tokens: rng.u32(32..300),
@@ -255,7 +255,7 @@ fn fleet(rng: &mut Rng) -> FleetConfig {
     FleetConfig { gateway, clients, ..FleetConfig::uniform(replica, n_replicas) }
 }
 
-fn workload(rng: &mut Rng) -> Box<dyn Workload> {
+pub fn workload(rng: &mut Rng) -> Box<dyn Workload> {
     let duration = ms(rng, 10_000..40_000);
     let rate = 1.0 + 30.0 * rng.f64();
     let process = match rng.u8(..3) {
@@ -288,7 +288,7 @@ fn workload(rng: &mut Rng) -> Box<dyn Workload> {
     Box::new(OpenLoop::new(process, shape, duration, rng.u64(..)).expect("valid"))
 }
 
-fn faults(rng: &mut Rng, n_replicas: usize) -> Vec<Fault> {
+pub fn faults(rng: &mut Rng, n_replicas: usize) -> Vec<Fault> {
     let n = rng.usize(0..8);
     let fault = |_| {
         let (replica, at) = (rng.usize(..n_replicas), Timestamp::default() + ms(rng, 500..40_000));

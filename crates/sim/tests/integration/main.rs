@@ -7,4 +7,4 @@ mod fleets;
 mod queueing;
 mod rerun;
 mod reruns;
-mod speed;
+mod whole_batches;

@@ -1,4 +1,4 @@
-//! Interface by which batches have their lines answered.
+//! Interface through which batches get answers to their lines.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -20,7 +20,7 @@ pub struct RunnerSettings {
     pub max_lines: usize,
     /// Maximum number of batches that are answered at a time.
     pub max_batches: usize,
-    /// Longest line in bytes.
+    /// Maximum length of a line in bytes.
     pub max_line_bytes: usize,
     /// Time without renewal of its lease after which a runner counts as dead; the same for all runners of a
     /// database.

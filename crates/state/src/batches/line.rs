@@ -1,9 +1,9 @@
-//! One line of a batch's input: a request with the id that its result has.
+//! A line of a batch's input: a request with the id that its result gets.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Longest id of a line.
+/// Maximum bytes of a line's id.
 const MAX_CUSTOM_ID_BYTES: usize = 512;
 
 /// The request of a line.
@@ -20,7 +20,7 @@ pub struct Line {
 pub struct LineFault {
     /// The client's id of the line, if it has one.
     pub custom_id: Option<String>,
-    /// Code of the fault.
+    /// Error code of the fault.
     pub code: &'static str,
     /// Description of the fault.
     pub message: String,

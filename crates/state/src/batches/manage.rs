@@ -14,7 +14,7 @@ use crate::tenant::{Page, TenantState};
 /// Maximum number of tries of a change that conflicts with a runner's.
 const N_TRIES: usize = 8;
 
-/// A batch in OpenAI's form, as its client asks for it.
+/// A batch in OpenAI's form, as its client requests it.
 #[derive(Debug, Clone)]
 pub struct NewBatch {
     /// Endpoint of its requests.
@@ -63,7 +63,7 @@ pub async fn create(tenant: &TenantState, new: NewBatch) -> Result<Batch, StateE
 /// Creates a batch from requests in its body.
 ///
 /// # Errors
-/// The database's error.
+/// Errors of the database.
 pub async fn create_messages(tenant: &TenantState, new: NewMessageBatch) -> Result<Batch, StateError> {
     // Its requests are there as long as it is.
     let keeping = tenant.clone().keeping_for(tenant.retention_s().map(|seconds| seconds.max(2 * WINDOW_S)));

@@ -29,7 +29,7 @@ impl MessageResults {
     /// Reads the next line; `None` at the end.
     ///
     /// # Errors
-    /// The database's error.
+    /// Errors of the database.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, StateError> {
         while let Some(item) = self.0.next().await? {
             if let Some((line, body)) = ResultLine::read(&item) {

@@ -36,17 +36,17 @@ pub const ENDPOINTS: &[&str] =
 /// Endpoint of the requests of Anthropic's batches.
 pub const MESSAGES: &str = "/v1/messages";
 
-/// API whose form a batch has.
+/// API that determines the form of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchForm {
-    /// OpenAI's: lines come from a file, results are files.
+    /// OpenAI's form: lines are read from a file, results are files.
     Openai,
-    /// Anthropic's: requests come with the batch, results are read from it.
+    /// Anthropic's form: requests are in the batch, results are read from it.
     Anthropic,
 }
 
 impl BatchForm {
-    /// All forms.
+    /// All forms of batches.
     pub const ALL: [Self; 2] = [Self::Openai, Self::Anthropic];
 
     /// Kind of the objects.

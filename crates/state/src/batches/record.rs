@@ -20,7 +20,7 @@ pub enum Status {
     Completed,
     /// The batch could not be begun.
     Failed,
-    /// Its time has passed; lines without an answer have an error.
+    /// The batch's time has passed; lines without an answer have an error.
     Expired,
     /// The batch was cancelled.
     Cancelled,
@@ -51,13 +51,13 @@ impl Status {
 pub struct Counts {
     /// Number of all lines; 0 until they were counted.
     pub total: u64,
-    /// Lines with an answer.
+    /// Number of lines with an answer.
     pub succeeded: u64,
-    /// Lines with an error.
+    /// Number of lines with an error.
     pub errored: u64,
-    /// Lines that were not answered because the batch was cancelled.
+    /// Number of lines that were not answered because the batch was cancelled.
     pub cancelled: u64,
-    /// Lines that were not answered in time.
+    /// Number of lines that were not answered in time.
     pub expired: u64,
 }
 
@@ -71,7 +71,7 @@ impl Counts {
 /// Location of a batch's lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputRef {
-    /// Whether they are in a file of the tenant; otherwise they came with the batch.
+    /// Whether the lines are in a file of the tenant; otherwise they were sent with the batch.
     pub is_file: bool,
     /// Id of the file or batch.
     pub id: String,
@@ -86,7 +86,7 @@ impl InputRef {
 /// Reason why a whole batch failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchFault {
-    /// Code of the fault.
+    /// Error code of the fault.
     pub code: String,
     /// Description of the fault.
     pub message: String,
@@ -134,7 +134,7 @@ impl BatchRecord {
     }
 }
 
-/// A batch as clients see it.
+/// A batch in the form for clients.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// Id of the batch.
@@ -145,13 +145,13 @@ pub struct Batch {
     pub due_unix_s: u64,
     /// Endpoint of its requests.
     pub endpoint: String,
-    /// Location of its lines.
+    /// Location of the batch's lines.
     pub input: InputRef,
     /// Metadata from the client.
     pub metadata: Option<Value>,
-    /// Progress.
+    /// Progress of the batch.
     pub status: Status,
-    /// Times.
+    /// Times of the batch's progress.
     pub times: Times,
     /// Numbers of lines by their results.
     pub counts: Counts,

@@ -22,7 +22,7 @@ const FORGET_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of steps of a deletion of expired objects.
 const MAX_FORGET_STEPS: usize = 100;
 
-/// Answers batches.
+/// Task that answers batches.
 #[derive(Debug)]
 pub struct Runner {
     context: Context,

@@ -74,7 +74,7 @@ struct Work {
     done: HashSet<u64>,
 }
 
-/// Answers the batch whose lease `owner` holds, as far as possible.
+/// Answers the lines of the batch whose lease `owner` holds, until it is complete or must stop.
 pub(super) async fn work(context: Context, form: BatchForm, key: &ObjectKey, owner: String) {
     let store = context.store.clone();
     match Work::open(context, form, key, owner.clone()).await {
@@ -87,7 +87,7 @@ pub(super) async fn work(context: Context, form: BatchForm, key: &ObjectKey, own
 }
 
 impl Work {
-    /// Reads the batch; `None` if there is nothing to do for it.
+    /// Reads the batch; `None` if it needs no work.
     async fn open(
         context: Context,
         form: BatchForm,

@@ -27,7 +27,7 @@ impl Content {
     /// Reads the next piece; `None` at the end.
     ///
     /// # Errors
-    /// The database's error.
+    /// Errors of the database.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, StateError> {
         while let Some(item) = self.items.next().await? {
             match &self.results {

@@ -1,4 +1,4 @@
-//! Files of a tenant: uploaded in chunks, or made from the results of a batch. No file is in memory as a
+//! Files of a tenant: uploaded in chunks, or built from the results of a batch. No file is in memory as a
 //! whole.
 
 mod content;

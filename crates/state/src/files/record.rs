@@ -6,7 +6,7 @@ use throng_store::StoredObject;
 use crate::error::StateError;
 use crate::results::ResultsOf;
 
-/// A file as clients see it.
+/// A file in the form for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
     /// Id of the file.

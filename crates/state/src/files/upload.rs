@@ -1,5 +1,5 @@
-//! Upload of a file, chunk by chunk. The file cannot be found before its last chunk was written, and
-//! expires if that never comes.
+//! Upload of a file, chunk by chunk. The file cannot be found before its last chunk was written, and expires
+//! if that never arrives.
 
 use throng_api::ApiError;
 use throng_store::{NewItem, ObjectKind, ObjectWrite, StoredObject, now_unix_s};
@@ -72,7 +72,7 @@ impl Upload {
         Ok(Self { tenant: tenant.clone(), object, kind, max_bytes, n_bytes: 0, n_chunks: 0, chunk })
     }
 
-    /// Appends bytes.
+    /// Appends bytes to the upload.
     ///
     /// # Errors
     /// 413 beyond `max_bytes`; errors of the database.
@@ -104,7 +104,7 @@ impl Upload {
     /// Ends the upload, after which the file can be found.
     ///
     /// # Errors
-    /// The database's error.
+    /// Errors of the database.
     pub async fn finish(mut self, new: NewFile) -> Result<File, StateError> {
         if !self.chunk.is_empty() {
             self.write_chunk().await?;

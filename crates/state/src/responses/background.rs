@@ -45,7 +45,7 @@ pub struct Orphan {
     pub request: KeptRequest,
     /// Model that its process has chosen.
     pub model: String,
-    /// Ids of its calls, which its client may have seen.
+    /// Ids of the response's calls, which its client may have received.
     pub call_ids: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct EventPage {
     pub events: Vec<Vec<u8>>,
     /// Number of the last event, if there is one.
     pub last: Option<u64>,
-    /// Whether more events will come.
+    /// Whether more events will follow.
     pub is_running: bool,
 }
 
@@ -232,8 +232,12 @@ impl Responses {
     pub async fn events(&self, tenant: &str, id: &str, after: Option<u64>) -> Result<EventPage, ApiError> {
         let key = Self::key(tenant, id);
         let missing = || Missing::Response(id).error();
-        // Looked at before the events: what comes between is found the next time.
-        let object = self.store.object(&key).await.map_err(api_error)?.ok_or_else(missing)?;
+        // Looked at before the events: what comes between is found the next time. The record, which may be
+        // large, is not read, nor are events that the caller has.
+        let state = self.store.object_state(&key).await.map_err(api_error)?.ok_or_else(missing)?;
+        if after.is_some_and(|after| after.saturating_add(1) >= state.n_items) || state.n_items == 0 {
+            return Ok(EventPage { is_running: state.is_pending, ..EventPage::default() });
+        }
         let query = ItemQuery {
             after: after.map(ItemAfter::Number),
             order: ListOrder::Ascending,
@@ -241,12 +245,12 @@ impl Responses {
         };
         let items: Vec<StoredItem> = self.store.items(&query).await.map_err(api_error)?;
         let last = items.last().map(|item| item.number);
-        let is_running = object.is_pending || last.is_some_and(|last| last + 1 < object.n_items);
+        let is_running = state.is_pending || last.is_some_and(|last| last + 1 < state.n_items);
         Ok(EventPage { events: items.into_iter().map(|item| item.body).collect(), last, is_running })
     }
 }
 
-/// Makes items of events, the first with the number `first`.
+/// Converts events to items, the first with the number `first`.
 fn numbered(events: Vec<Vec<u8>>, first: u64) -> Vec<NewItem> {
     let numbered = events.into_iter().zip(first..);
     numbered.map(|(body, number)| NewItem { id: number.to_string(), body }).collect()

@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use throng_api::ApiError;
-use throng_api::responses::{History, Ids, Item, StateParameters, TurnContext};
+use throng_api::responses::{History, Ids, Item, StateParameters, TokenTrail, TrailPart, TurnContext};
 use throng_store::{ObjectKey, ObjectKind, ObjectWrite, Store, StoreError, StoredObject, now_unix_s};
 
 pub use self::background::{BackgroundResponse, EventPage, KeptRequest, Orphan};
@@ -45,17 +45,20 @@ pub struct ResponseRecord {
     pub response: Box<RawValue>,
     /// Items of the input, with references resolved.
     pub input: Vec<Item>,
-    /// Items of the output.
+    /// Output items of the response.
     pub output: Vec<Item>,
     /// Id of the response that it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// Ids of the responses before that one, the oldest first, so that a turn reads all of them at once.
+    /// Ids of the responses before that one, the oldest first, so that a turn reads them all at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<String>,
     /// Id of the conversation that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
+    /// Its tokens, as the turn's part of its conversation's, in the written form of [`TrailPart`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trail: Option<String>,
     /// Request, while it is answered without its client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<KeptRequest>,
@@ -66,7 +69,7 @@ pub struct ResponseRecord {
 pub struct Gathered {
     /// Context for parsing the request.
     pub context: TurnContext,
-    /// Kept responses of the conversation, the oldest first; `None` if a part of it is not kept.
+    /// Kept responses of the conversation, the oldest first; `None` if any of them is not kept.
     pub kept: Option<Vec<KeptResponse>>,
     /// Whether there are items of a conversation object.
     pub has_conversation: bool,
@@ -75,10 +78,10 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// The conversation that a request goes on with where nothing is kept.
+    /// The conversation that a request continues if nothing is kept.
     ///
     /// # Errors
-    /// 4xx for what needs a store.
+    /// 4xx for parameters that need a store.
     pub fn without_store(parameters: &StateParameters, past: Option<Past>) -> Result<Self, ApiError> {
         let without_past = match &past {
             Some(_) => StateParameters { previous: None, ..parameters.clone() },
@@ -97,6 +100,7 @@ impl Gathered {
     fn begin_with(&mut self, past: Option<Past>) {
         let Some(past) = past else { return };
         (self.context.history, self.kept) = (past.history, past.kept);
+        self.context.trail = Some(past.trail);
         self.has_conversation = past.has_conversation;
         self.n_bytes += past.n_bytes;
     }
@@ -153,7 +157,9 @@ impl Responses {
         parameters: &StateParameters,
         past: Option<Past>,
     ) -> Result<Gathered, ApiError> {
-        let context = TurnContext { is_storing: parameters.store.unwrap_or(true), ..TurnContext::default() };
+        let is_storing = parameters.store.unwrap_or(true);
+        let trail = is_storing.then(Arc::default);
+        let context = TurnContext { is_storing, trail, ..TurnContext::default() };
         let mut gathered = Gathered::new(context);
         let past = match &parameters.previous {
             Some(previous) if past.is_none() => Some(self.past(tenant, previous).await?),
@@ -251,10 +257,14 @@ impl Responses {
             None => History::default(),
         };
         let has_conversation = oldest.is_some();
+        let mut trail = TokenTrail::default();
         for turn in turns.into_iter().rev() {
+            if let Some(part) = turn.trail.as_deref().and_then(TrailPart::parse) {
+                trail = trail.with(&part);
+            }
             history.push(turn.items().collect::<Vec<_>>());
         }
-        Ok(Past { history, kept: Some(kept), has_conversation, n_bytes })
+        Ok(Past { history, trail: Arc::new(trail), kept: Some(kept), has_conversation, n_bytes })
     }
 
     /// Reads a response that another one continues, with its version.
@@ -306,8 +316,8 @@ impl Responses {
         Ok(KeptResponse { id: id.to_owned(), version })
     }
 
-    /// Remembers the conversation up to the end of a kept response, if the versions of its responses tell
-    /// whether it has changed.
+    /// Keeps the conversation up to the end of a kept response in memory; the versions of its responses show
+    /// later whether it has changed.
     pub fn remember(&self, tenant: &str, id: &str, past: Past) {
         if !past.has_conversation {
             self.recent.remember(tenant, id, past);
@@ -342,6 +352,21 @@ impl Responses {
     pub async fn get(&self, tenant: &str, id: &str) -> Result<ResponseRecord, ApiError> {
         let found = self.object(tenant, id).await?;
         found.map(|(_, record)| record).ok_or_else(|| ApiError::response_not_found(id))
+    }
+
+    /// Reads the response object as its client sees it. Its items are not parsed, so that polling costs
+    /// little.
+    ///
+    /// # Errors
+    /// 404 if it is not kept, 503 when the store does not answer.
+    pub async fn shown(&self, tenant: &str, id: &str) -> Result<Box<RawValue>, ApiError> {
+        #[derive(Deserialize)]
+        struct Shown {
+            response: Box<RawValue>,
+        }
+        let found = self.store.object(&Self::key(tenant, id)).await.map_err(api_error)?;
+        let shown = found.and_then(|object| serde_json::from_slice::<Shown>(&object.body).ok());
+        shown.map(|shown| shown.response).ok_or_else(|| ApiError::response_not_found(id))
     }
 
     /// Deletes a response with its items and events.

@@ -1,16 +1,16 @@
-//! Conversations up to recent responses, in the memory of the process: a turn reads and parses nothing that
-//! was made a moment ago. The database has the last word: what was deleted, changed or has expired there is
-//! not used. Does not know how responses are made.
+//! Conversations up to recent responses, in the memory of the process: a turn does not read and parse items
+//! that were made a moment ago. The database decides: entries that were deleted, changed or have expired
+//! there are not used. Does not know how responses are made.
 
 use std::sync::Arc;
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
-use throng_api::responses::History;
+use throng_api::responses::{History, TokenTrail};
 
-/// Most bytes of the conversations that are remembered.
+/// Maximum bytes of the conversations in memory.
 const MAX_BYTES: u64 = 32 << 20;
-/// Number of conversations for which the table is made.
+/// Number of conversations for which the table has room at first.
 const USUAL_CONVERSATIONS: usize = 1_000;
 /// Bytes that each one counts for beside its items.
 const ENTRY_BYTES: u64 = 512;
@@ -20,6 +20,8 @@ const ENTRY_BYTES: u64 = 512;
 pub struct Past {
     /// Items of the conversation.
     pub history: History,
+    /// Its tokens as far as they are kept.
+    pub trail: Arc<TokenTrail>,
     /// The kept responses that it consists of, the oldest first; `None` where a part of it is not kept.
     pub kept: Option<Vec<KeptResponse>>,
     /// Whether it has items of a conversation, which can be deleted without a change of any response.
@@ -31,9 +33,9 @@ pub struct Past {
 /// A kept response, as it was when it was read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptResponse {
-    /// Its id.
+    /// Id of the response.
     pub id: String,
-    /// Its version in the database.
+    /// Version of the response in the database.
     pub version: u64,
 }
 
@@ -49,7 +51,7 @@ struct ByBytes;
 
 impl Weighter<Key, Arc<Past>> for ByBytes {
     fn weight(&self, (tenant, response): &Key, past: &Arc<Past>) -> u64 {
-        let n_bytes = tenant.len() + response.len() + past.n_bytes;
+        let n_bytes = tenant.len() + response.len() + past.n_bytes + past.trail.n_bytes();
         ENTRY_BYTES + n_bytes as u64
     }
 }
@@ -73,17 +75,17 @@ impl Default for RecentPasts {
 }
 
 impl RecentPasts {
-    /// The conversation up to the end of a response. Whether it still holds is for the database to say.
+    /// The conversation up to the end of a response. Only the database shows whether it is still valid.
     pub fn find(&self, tenant: &str, response: &str) -> Option<Arc<Past>> {
         self.0.get(&key(tenant, response))
     }
 
-    /// Remembers a conversation. The least used ones are forgotten for it.
+    /// Keeps a conversation in memory. The least used ones are removed for it.
     pub fn remember(&self, tenant: &str, response: &str, past: Past) {
         self.0.insert(key(tenant, response), Arc::new(past));
     }
 
-    /// Forgets a conversation.
+    /// Removes a conversation from memory.
     pub fn forget(&self, tenant: &str, response: &str) {
         self.0.remove(&key(tenant, response));
     }
@@ -98,7 +100,13 @@ mod tests {
     use super::*;
 
     fn past(n_bytes: usize) -> Past {
-        Past { history: History::default(), kept: None, has_conversation: false, n_bytes }
+        Past {
+            history: History::default(),
+            trail: Arc::default(),
+            kept: None,
+            has_conversation: false,
+            n_bytes,
+        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ impl Server {
             previous: before.last().map(|&id| id.to_owned()),
             ancestors: before.iter().map(|&id| id.to_owned()).collect(),
             conversation: None,
+            trail: None,
             request: None,
         }
     }
@@ -86,6 +87,7 @@ async fn what_is_remembered_is_used_instead_of_reading() {
     let kept = server.keep("a", &[]).await;
     let marked = |kept: KeptResponse, has_conversation| Past {
         history: Vec::new().into(),
+        trail: Arc::default(),
         kept: Some(vec![kept]),
         has_conversation,
         n_bytes: 7,
@@ -122,4 +124,54 @@ async fn a_response_without_its_client_is_pending_until_it_ends_or_is_cancelled(
         there.responses.delete(TENANT, &id).await.expect("deleted");
         assert!(!here.responses.is_pending(&response).await.expect("read"), "it is gone");
     }
+}
+
+/// Bytes that this process has read from files and written to them.
+#[cfg(target_os = "linux")]
+fn transferred() -> u64 {
+    let counters = std::fs::read_to_string("/proc/self/io").expect("counters");
+    let of = |name: &str| -> u64 {
+        let line = counters.lines().find_map(|line| line.strip_prefix(name)).expect("a counter");
+        line.trim().parse().expect("a number")
+    };
+    of("rchar:") + of("wchar:")
+}
+
+/// A stream of N looks over a record of B bytes transfers what is new, and not N times B.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn following_a_stored_stream_transfers_what_is_new_alone() {
+    const RECORD_BYTES: usize = 8 << 20;
+    const LOOKS: u64 = 100;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (here, there) = (Server::at(&folder).await, Server::at(&folder).await);
+    let mut record = Server::record("long", &[]);
+    let content = json!([{"type": "input_text", "text": "x".repeat(RECORD_BYTES)}]);
+    let long = json!({"type": "message", "id": "in_long", "status": "completed", "role": "user", "content": content});
+    record.input = vec![serde_json::from_value(long).expect("an item")];
+    let response = here.responses.begin(TENANT, "long", &record).await.expect("begun");
+    let before = transferred();
+    let mut after = None;
+    for number in 0..LOOKS {
+        let idle = there.responses.events(TENANT, "long", after).await.expect("read");
+        assert!((idle.events.is_empty(), idle.last, idle.is_running) == (true, None, true), "{number}");
+        let event = || vec![format!("event {number}").into_bytes()];
+        assert!(here.responses.append_events(&response, number, event()).await.expect("written"));
+        assert!(here.responses.beat(&response).await.expect("renewed"));
+        let page = there.responses.events(TENANT, "long", after).await.expect("read");
+        assert_eq!((page.events, page.last, page.is_running), (event(), Some(number), true));
+        after = page.last;
+    }
+    let n_bytes = transferred() - before;
+    // Room for checkpoints of the log, and for tests beside this one.
+    assert!(n_bytes < LOOKS * RECORD_BYTES as u64 / 8, "{n_bytes} bytes for {LOOKS} events");
+    here.responses.finish(&response, LOOKS, vec![b"end".to_vec()], &record).await.expect("ended");
+    let page = there.responses.events(TENANT, "long", after).await.expect("read");
+    assert_eq!((page.events, page.last, page.is_running), (vec![b"end".to_vec()], Some(LOOKS), false));
+    let page = there.responses.events(TENANT, "long", page.last).await.expect("read");
+    assert_eq!((page.events.len(), page.last, page.is_running), (0, None, false));
+    let shown = there.responses.shown(TENANT, "long").await.expect("kept");
+    assert_eq!(shown.get(), record.response.get());
+    let stranger = there.responses.shown("proj_2", "long").await.expect_err("another tenant's");
+    assert_eq!(stranger.code(), "response_not_found");
 }

@@ -43,7 +43,7 @@ const MAX_FILES: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot(u32);
 
-/// The journal's file, locked as long as this value lives.
+/// The journal's file, locked as long as this value exists.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -60,8 +60,8 @@ struct Slots {
 }
 
 impl Journal {
-    /// Opens the first journal `STEM-0`, `STEM-1`, … that no running process has, and takes over the
-    /// entries of all processes that have died.
+    /// Opens the first journal `STEM-0`, `STEM-1`, … that no running process has, and adopts the entries of
+    /// all processes that have died.
     ///
     /// # Errors
     /// When a file cannot be created or read, and when there are too many.

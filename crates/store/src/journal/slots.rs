@@ -129,7 +129,7 @@ pub(super) fn affordable(file: &File, wanted: u32) -> u32 {
     wanted
 }
 
-/// Reserves disk space for the first slots; their content stays.
+/// Reserves disk space for the first slots without changing their content.
 pub(super) fn reserve(file: &File, n_slots: u32) -> io::Result<()> {
     let n_bytes = u64::from(n_slots) * SLOT_BYTES as u64;
     #[cfg(target_os = "linux")]

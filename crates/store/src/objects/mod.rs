@@ -42,7 +42,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// All kinds.
+    /// All kinds of objects.
     pub const ALL: [Self; 6] =
         [Self::Response, Self::Conversation, Self::File, Self::Batch, Self::MessageBatch, Self::BatchInput];
 
@@ -64,7 +64,7 @@ impl ObjectKind {
     }
 }
 
-/// Key of an object. Every statement includes the tenant, so that another tenant's id finds nothing.
+/// Key of an object. Every statement includes the tenant, so that an id of another tenant is not found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Tenant of the object, prefixed with its kind (project, key, token) like the tenants of caches.
@@ -103,8 +103,19 @@ pub struct StoredObject {
     pub n_items: u64,
     /// Counted bytes of the object and its items.
     pub n_bytes: u64,
-    /// Body.
+    /// Body of the object.
     pub body: Vec<u8>,
+}
+
+/// The part of an object that changes with its items, at the cost of one small row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectState {
+    /// Version of the body, see [`StoredObject::version`].
+    pub version: u64,
+    /// Whether a process has work to do for the object.
+    pub is_pending: bool,
+    /// Number of items appended so far, including deleted ones.
+    pub n_items: u64,
 }
 
 /// An item of an object.
@@ -114,7 +125,7 @@ pub struct StoredItem {
     pub number: u64,
     /// Id, unique within the object.
     pub id: String,
-    /// Body.
+    /// Body of the object.
     pub body: Vec<u8>,
 }
 
@@ -151,7 +162,7 @@ pub struct ObjectUsage {
 
 /// Objects in a database. No method finds an expired object.
 pub trait ObjectStore: Debug + Send + Sync {
-    /// Performs all of these writes, which are of one tenant, or none of them.
+    /// Performs all of these writes of one tenant, or none of them.
     ///
     /// [`StoreError::Conflict`] for an object that already exists or has another version,
     /// [`StoreError::UnknownObject`] for one that does not exist, [`StoreError::LeaseLost`] if a write
@@ -164,6 +175,8 @@ pub trait ObjectStore: Debug + Send + Sync {
     fn write_objects<'a>(&'a self, writes: &'a [ObjectWrite]) -> StoreFuture<'a, Vec<Written>>;
     /// Reads an object.
     fn object<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Option<StoredObject>>;
+    /// Reads the state of an object, without its body.
+    fn object_state<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Option<ObjectState>>;
     /// Reads a page of a tenant's objects of one kind, in the order of their creation.
     fn objects<'a>(&'a self, query: &'a ObjectQuery) -> StoreFuture<'a, Vec<StoredObject>>;
     /// Reads the versions of at most [`MAX_PAGE_ENTRIES`] objects of one tenant and kind, in the order of

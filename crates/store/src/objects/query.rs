@@ -7,7 +7,7 @@ pub const MAX_PAGE_ENTRIES: usize = 1_000;
 /// Maximum bytes of a page's bodies, unless its first entry alone has more.
 pub const MAX_PAGE_BYTES: u64 = 8 << 20;
 
-/// Order of a page.
+/// Order of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListOrder {
     /// Oldest first.

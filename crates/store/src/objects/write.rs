@@ -22,7 +22,7 @@ impl Default for Quota {
 pub struct NewItem {
     /// Id of the item. If the object already has it, the item is not added.
     pub id: String,
-    /// Body.
+    /// Body of the item.
     pub body: Vec<u8>,
 }
 
@@ -39,7 +39,7 @@ pub struct ObjectChange {
     pub expires_unix_s: Option<u64>,
     /// See [`StoredObject::is_pending`].
     pub is_pending: bool,
-    /// Body.
+    /// Body of the item.
     pub body: Vec<u8>,
 }
 

@@ -73,7 +73,8 @@ async fn check_objects(pool: &AnyPool) -> Result<(), StoreError> {
          WHERE o.n IS NULL OR t.n_objects IS NULL OR o.n <> t.n_objects OR o.bytes <> t.n_bytes";
     none_differ(pool, differing_tenants, "tenants have totals that differ from their objects'").await?;
     let differing_objects = format!(
-        "SELECT COUNT(*) FROM objects o WHERE o.n_bytes <> {ENTRY_BYTES} + LENGTH(o.body) + (
+        "SELECT COUNT(*) FROM objects o LEFT JOIN object_bodies b ON b.object = o.number
+         WHERE b.object IS NULL OR o.n_bytes <> {ENTRY_BYTES} + LENGTH(b.body) + (
             SELECT COALESCE(SUM({ENTRY_BYTES} + LENGTH(i.body)), 0) FROM object_items i WHERE i.object = o.number)"
     );
     none_differ(pool, &differing_objects, "objects have other sizes than they say").await

@@ -10,7 +10,7 @@ use crate::bounds::{MAX_ENTRY_TOKENS, MAX_TEXT_BYTES, as_i64, bounded_text};
 use crate::error::StoreError;
 use crate::ledger::LedgerEntry;
 
-/// Seconds of a day.
+/// Number of seconds of a day.
 pub const DAY_S: u64 = 86_400;
 
 /// A ledger entry as a row, within the bounds of the database.

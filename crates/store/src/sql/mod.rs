@@ -41,7 +41,7 @@ use crate::store::Store;
 /// an answer.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
-/// SQL dialect.
+/// Dialect of SQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     Sqlite,
@@ -77,7 +77,7 @@ impl Dialect {
     }
 }
 
-/// A database.
+/// A store in a database.
 #[derive(Debug)]
 pub(crate) struct SqlStore {
     pool: AnyPool,

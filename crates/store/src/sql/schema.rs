@@ -100,6 +100,12 @@ const SQLITE_STEPS: &[&str] = &[
      CREATE TABLE object_totals (
         tenant TEXT PRIMARY KEY, n_objects INTEGER NOT NULL, n_bytes INTEGER NOT NULL
      ) STRICT;",
+    // A row with its body would be written again with each item and each beat.
+    "CREATE TABLE object_bodies (
+        object INTEGER PRIMARY KEY REFERENCES objects (number), body BLOB NOT NULL
+     ) STRICT;
+     INSERT INTO object_bodies SELECT number, body FROM objects;
+     ALTER TABLE objects DROP COLUMN body;",
 ];
 
 /// The steps in PostgreSQL, whose first release had the schema of SQLite's second step.
@@ -180,7 +186,13 @@ const POSTGRES_STEPS: &[&str] = &["CREATE TABLE organisations (
      );
      CREATE TABLE object_totals (
         tenant TEXT PRIMARY KEY, n_objects BIGINT NOT NULL, n_bytes BIGINT NOT NULL
-     );"];
+     );",
+    "CREATE TABLE object_bodies (
+        object BIGINT PRIMARY KEY REFERENCES objects (number), body BYTEA NOT NULL
+     );
+     INSERT INTO object_bodies SELECT number, body FROM objects;
+     ALTER TABLE objects DROP COLUMN body;",
+];
 
 /// Performs the missing steps, all or none of them. Two processes may start at the same time.
 ///

@@ -20,7 +20,7 @@ const ROWS_PER_STATEMENT: [usize; 3] = [32, 8, 1];
 /// Pico-dollars in a micro-dollar. Costs are summed as micro-dollars and remaining pico-dollars, so that no
 /// sum comes near 64 bits.
 pub const PICODOLLARS_PER_MICRODOLLAR: i64 = 1_000_000;
-/// Columns with sums.
+/// Columns that hold sums.
 const SUMS: [&str; 6] =
     ["requests", "prompt_tokens", "cached_tokens", "generated_tokens", "cost_microdollars", "cost_rest"];
 

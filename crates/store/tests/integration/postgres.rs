@@ -45,6 +45,8 @@ async fn postgres_keeps_every_promise_and_survives_kills_and_freezes() {
     .await;
     let old = include_str!("../fixtures/schema_3.postgres.sql");
     crate::suite::an_older_database_is_brought_up_to_date(&server.new_database("old"), old).await;
+    let old = include_str!("../fixtures/schema_5.postgres.sql");
+    crate::suite::objects_of_an_older_database_are_the_same(&server.new_database("bodies"), old).await;
     let url = server.new_database("killed");
     // Several processes may bring one schema up to date.
     let (first, second) = tokio::join!(open(&url), open(&url));

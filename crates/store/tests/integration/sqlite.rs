@@ -52,3 +52,10 @@ async fn an_older_database_is_brought_up_to_date() {
     let old = include_str!("../fixtures/schema_4.sqlite.sql");
     crate::suite::an_older_database_is_brought_up_to_date(&url(&folder), old).await;
 }
+
+#[tokio::test]
+async fn objects_of_an_older_database_are_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let old = include_str!("../fixtures/schema_6.sqlite.sql");
+    crate::suite::objects_of_an_older_database_are_the_same(&url(&folder), old).await;
+}

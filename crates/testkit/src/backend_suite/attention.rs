@@ -73,17 +73,17 @@ fn check_copies<B: Backend>(backends: &mut [B], op: Attention) {
     assert!(same_bits(&stayed, &moved), "{}: depends on copies of blocks", op.name());
 }
 
-/// Blocks of the cache that sequences use at a time.
+/// Number of blocks of the cache that sequences use at a time.
 const N_USED: u32 = 11 * LENGTHS.len() as u32;
 
 struct Attention {
     shape: AttentionShape,
     dtype: KvDtype,
-    /// Most tokens of a sequence in one step.
+    /// Maximum number of tokens of a sequence in one step.
     chunk: usize,
     /// Whether all blocks are copied to the other half of the cache after each step.
     copies: bool,
-    /// Attention sink of each head, where there are any.
+    /// Attention sink of each head, if there are any.
     sinks: Option<Vec<f32>>,
     /// Queries, keys and values of all tokens of all sequences.
     qkv: Vec<f32>,

@@ -44,7 +44,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
 struct Chosen {
     shape: AttentionShape,
     index: AttentionShape,
-    /// Most tokens of a sequence in one step.
+    /// Maximum number of tokens of a sequence in one step.
     chunk: usize,
     /// Queries and the key of all tokens of all sequences.
     qkv: Vec<f32>,

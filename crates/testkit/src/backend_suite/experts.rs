@@ -39,7 +39,7 @@ struct Experts {
     router_logits: Vec<f32>,
     router_bias: Vec<f32>,
     router_scales: Vec<f32>,
-    /// Gate, up, down.
+    /// Gate, up and down matrix of each expert.
     experts: Vec<[Stored; 3]>,
     /// Biases of gate and up, and of down; every other expert has them.
     biases: Vec<Option<[Vec<f32>; 2]>>,
@@ -103,8 +103,8 @@ impl Op for Experts {
         download(backend, &mut out)
     }
 
-    /// Two roundings of activations one after the other: a share of the results' size, far below that of a
-    /// wrong expert or weight. Float formats only differ in the order of sums.
+    /// Tolerances for two successive roundings of activations: a share of the results' size, far below the
+    /// error of a wrong expert or weight. Float formats only differ in the order of sums.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let size = (reference.iter().map(|r| r * r).sum::<f32>() / reference.len() as f32).sqrt();
         let share = if self.experts[0][0].format == Format::F32 { 1e-4 } else { 0.08 };
@@ -158,7 +158,7 @@ impl Op for Heads {
         download(backend, &mut gated)
     }
 
-    /// Sums in another order.
+    /// Tolerance for sums in another order.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         reference.iter().map(|r| 1e-4 * r.abs().max(1.0)).collect()
     }

@@ -26,7 +26,7 @@ struct LowRankSum {
     groups: Vec<Vec<Part>>,
 }
 
-/// One pair of matrices.
+/// A pair of matrices.
 struct Part {
     first_col: usize,
     rank: usize,

@@ -10,15 +10,15 @@ use throng_model::config::Activation;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
-/// Epsilon of norms.
+/// Epsilon of the norms.
 const EPS: f32 = 1e-5;
 
-/// One stored matrix.
+/// A stored matrix.
 pub(super) struct Stored {
     pub(super) format: Format,
     shape: [usize; 2],
     bytes: Vec<u8>,
-    /// Meaning of the bytes.
+    /// Values that the stored bytes represent.
     values: Vec<f32>,
 }
 
@@ -77,9 +77,10 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     }
 }
 
-/// Bound on the error of a dot product of `x` and `w`. Float sums in another order: a hundred-thousandth of
-/// the sum of absolute products. Where weights are quantized, activations may be rounded to signed bytes with
-/// a scale of their own a block: half a step of at most a 127th of the largest activation each.
+/// Bound on the error of a dot product of `x` and `w`. Float sums may be in another order, with an error of a
+/// hundred-thousandth of the sum of absolute products. For quantized weights, activations may be rounded to
+/// signed bytes with one scale a block, with an error of half a step, which is at most a 127th of the block's
+/// largest activation.
 fn dot_tolerance(x: &[f32], w: &[f32], format: Format) -> f32 {
     let products: f32 = x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum();
     let rounding = match format.is_float() {
@@ -194,7 +195,7 @@ fn scratch<B: Backend>(backend: &B, n_rows: usize, hidden: usize, width: Option<
     Scratch::new(backend, n_rows, hidden, width, true).expect("there is memory")
 }
 
-/// Gate stacked on up, then down.
+/// Matrices of a network: gate and up stacked in one, and down.
 struct Mlp {
     gate_up: Projection,
     activation: Activation,
@@ -309,7 +310,7 @@ impl Op for Embedding {
         download(backend, &mut out)
     }
 
-    /// A product or two, in whatever order.
+    /// A product or two, in any order.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         reference.iter().map(|value| value.abs() * 1e-6).collect()
     }

@@ -1,4 +1,4 @@
-//! One suite for every backend: each operation against the reference backend within a tolerance stated with
+//! Test suite for every backend: each operation against the reference backend within a tolerance stated with
 //! its reason, and the invariance that the trait demands, bit for bit. Does not know how a backend computes.
 //!
 //! A new backend's test is one call of [`check`].
@@ -19,7 +19,7 @@ use throng_model::reference_backend::ReferenceBackend;
 
 use crate::nightly::amount;
 
-/// An operation on some inputs. Items are what must not influence each other: rows of a buffer, or sequences.
+/// An operation on some inputs. Items must not influence each other: rows of a buffer, or sequences.
 trait Op {
     /// Name in messages.
     fn name(&self) -> String;
@@ -34,11 +34,11 @@ trait Op {
     fn tolerances(&self, reference: &[f32]) -> Vec<f32>;
 }
 
-/// Runs the suite on the backends that `make` gives; it is called with thread counts, which must not matter
-/// either.
+/// Runs the suite on the backends that `make` returns; it is called with several thread counts, which must
+/// not change results.
 ///
 /// # Panics
-/// When a result is too far from the reference, or depends on what it must not depend on.
+/// When a result is too far from the reference, or violates an invariance.
 pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
     Part::ALL.into_iter().for_each(|part| check_part(part, &make));
 }
@@ -58,14 +58,14 @@ pub enum Part {
     Attention,
     /// Attention over chosen positions.
     Chosen,
-    /// Attention by distance.
+    /// Attention with scores by distance.
     Relative,
     /// Recurrent layers.
     Recurrent,
 }
 
 impl Part {
-    /// All parts.
+    /// All parts of the suite.
     pub const ALL: [Self; 8] = [
         Self::Rows,
         Self::Products,
@@ -81,7 +81,7 @@ impl Part {
 /// Runs one part of the suite, like [`check`].
 ///
 /// # Panics
-/// When a result is too far from the reference, or depends on what it must not depend on.
+/// When a result is too far from the reference, or violates an invariance.
 pub fn check_part<B: Backend>(part: Part, make: impl Fn(usize) -> B) {
     let (backends, rng) = (&mut [make(1), make(2), make(3)], &mut Rng::with_seed(11));
     match part {
@@ -96,7 +96,8 @@ pub fn check_part<B: Backend>(part: Part, make: impl Fn(usize) -> B) {
     }
 }
 
-/// One operation: near the reference, and the same bits for an item alone, beside others and on more threads.
+/// Checks one operation: near the reference, and the same bits for an item alone, beside others and on more
+/// threads.
 fn check_op<B: Backend>(backends: &mut [B], op: &impl Op) {
     let all: Vec<usize> = (0..op.n_items()).collect();
     let name = op.name();
@@ -123,8 +124,8 @@ fn check_op<B: Backend>(backends: &mut [B], op: &impl Op) {
     assert_eq!(end, found.len(), "{name}: items alone give as much as together");
 }
 
-/// The items of `n` that are computed alone too: all of a few. Of many, which are rows of one width, a spread
-/// over all places of a tile with the first and the last, because each makes a backend pack its weights anew.
+/// The items of `n` that are also computed alone: all of a few; of many rows of one width, a selection from
+/// all places of a tile with the first and the last, because each makes a backend pack its weights anew.
 fn items_alone(n: usize) -> Vec<usize> {
     const FEW: usize = 12;
     if n <= FEW {

@@ -11,7 +11,10 @@ use throng_model::state_cache::StateLayout;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
-/// Sums of some tens of products of numbers up to 1, which a norm may make larger.
+/// Bytes of the parts in which states leave a device.
+const STATE_PART_BYTES: usize = 300;
+
+/// Sums of some tens of products of numbers up to 1, which a norm may scale up.
 const TOLERANCE: f32 = 1e-4;
 /// Tokens of a sequence in the first step and in the second.
 const N_TOKENS: [usize; 2] = [7, 4];
@@ -124,8 +127,8 @@ impl Op for RecurrentOp {
         self.n_sequences
     }
 
-    /// Each sequence moves through slots of its own: the first step keeps a state on the way, and the second
-    /// goes on from a copy of it.
+    /// Each sequence moves through slots of its own: the first step keeps a state in between, and the second
+    /// continues from a copy of it.
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
         let state = self.mixer.state(self.hidden);
         let layout = StateLayout { n_slots: 3 * self.n_sequences, layers: vec![None, state] };
@@ -147,11 +150,24 @@ impl Op for RecurrentOp {
             });
         }
         let first = self.step(backend, &mut states, (&rows, spans));
-        let copies: Vec<_> = items
-            .iter()
-            .map(|&item| SlotCopy { from: MemorySlot(slot(item, 1)), to: MemorySlot(slot(item, 2)) })
+        // Where states can leave the device, every other one goes through the host, in parts.
+        let layout = backend.state_layout(&states);
+        let (copied, exported): (Vec<_>, Vec<_>) =
+            items.iter().partition(|item| layout.is_none() || *item % 2 == 0);
+        let copies: Vec<_> = copied
+            .into_iter()
+            .map(|item| SlotCopy { from: MemorySlot(slot(item, 1)), to: MemorySlot(slot(item, 2)) })
             .collect();
         backend.copy_states(&mut states, &copies);
+        let n_bytes = layout.map_or(0, |layout| layout.n_bytes);
+        for item in exported {
+            for start in (0..n_bytes).step_by(STATE_PART_BYTES) {
+                let (mut bytes, end) = (Vec::new(), n_bytes.min(start + STATE_PART_BYTES));
+                let from = slot(item, 1);
+                backend.export_state(&states, from, start..end, &mut bytes).expect("it can leave");
+                backend.import_state(&mut states, slot(item, 2), start, &bytes).expect("it fits");
+            }
+        }
         let (mut rows, mut spans) = (Vec::new(), Vec::new());
         for (i, &item) in items.iter().enumerate() {
             let (first_row, to) = (i * N_TOKENS[1], slot(item, 2));

@@ -7,7 +7,7 @@ use throng_model::config::{Activation, RopeStyle, RopeTable};
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
-/// Results are of the order of 1, and polynomials that stand for `exp` and `tanh` are off by a few units in
+/// Results are of the order of 1, and polynomials that approximate `exp` and `tanh` are off by a few units in
 /// the last place.
 const TOLERANCE: f32 = 2e-6;
 

@@ -18,7 +18,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Marks the positions that each token sees.
+/// Marks the positions that each token attends to.
 pub(super) fn choose(
     keys: &[f32],
     batch: &BatchInput,

@@ -1,8 +1,8 @@
-//! Low-rank matrices on the example device. Does not know whose rows they change.
+//! Low-rank matrices on the example device. Does not know the rows that they change.
 
 use throng_model::backend::LowRankPart;
 
-/// One pair of matrices.
+/// A pair of matrices.
 #[derive(Debug)]
 pub struct LowRank {
     first_col: usize,

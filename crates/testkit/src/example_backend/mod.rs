@@ -34,7 +34,7 @@ use norm::normalize;
 
 use crate::rotation::rotate;
 
-/// The device.
+/// A device that supports all operations.
 #[derive(Debug)]
 pub struct ExampleBackend {
     halves_partial_products: bool,
@@ -456,7 +456,7 @@ impl Backend for ExampleBackend {
         self.max_steps_in_flight
     }
 
-    /// Takes over prompt tokens, and rows that only want the most likely token.
+    /// Answers prompt tokens, and rows that need only the most likely token.
     fn samples(&self, row: &SamplingRow<'_>) -> bool {
         if self.samples_nothing {
             return false;

@@ -5,7 +5,7 @@ use throng_model::backend::{Columns, Norm};
 
 use super::{ExampleBackend, Rows};
 
-/// Norms a row in place.
+/// Applies a norm to a row in place.
 pub(super) fn normalize(norm: Norm<'_, ExampleBackend>, x: &mut [f32]) {
     if let Some(bias) = norm.bias {
         let row = x.to_vec();

@@ -1,5 +1,5 @@
-//! Recurrent layers on the example device, in the plain loops of the reference. Does not know what is around
-//! them.
+//! Recurrent layers on the example device, in the plain loops of the reference. Does not know the rest of a
+//! layer.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! An executor without a model, to prove bookkeeping: a slot of its cache holds a digest of the token and of
 //! the slot before it, read through the block table, and a sequence's answer is a hash of every slot it can
-//! see, so that a wrong block or a token too many changes tokens. [`paper_answer`] gives, without any cache,
-//! what a request must get. Does not know how batches come about.
+//! see, so that a wrong block or a token too many changes tokens. [`paper_answer`] computes the expected
+//! answer of a request without any cache. Does not know how batches are made.
 
 mod rules;
 
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use throng_core::request::{FinishReason, Request, TokenId};
 use throng_core::scheduling::batch::{
-    BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, DraftPass, ScheduledBatch, ScheduledSequence,
-    StepOutput, Tier,
+    BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, DraftPass, MemorySlot, ScheduledBatch,
+    ScheduledSequence, StepOutput, Tier,
 };
 use throng_core::scheduling::block_exchange::{
     BlockExchangeError, BlockLayout, ExportedBlocks, check_blocks,
@@ -25,7 +25,7 @@ use crate::beam_reference::reference_beam_search;
 use crate::paper_states::{PaperStates, Seen, mix};
 use rules::{Computed, Rules, digest};
 
-/// State before the first slot.
+/// Initial value of the state before the first slot.
 const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
 
 /// Stated duration of a pass of the draft model.
@@ -39,10 +39,9 @@ pub struct PaperExecutor {
     /// Blocks of the host's tier, as many slots each.
     host_slots: Vec<u64>,
     states: PaperStates,
-    /// Proposes drafts, up to so many a sequence; none: no drafts.
+    /// Proposes drafts, up to this number a sequence; none: no drafts.
     drafts: Option<(Rng, usize)>,
-    /// One in so many masks that are not evaluated is not there in time; none: the executor evaluates them
-    /// itself.
+    /// One in this many masks that are not evaluated is late; none: the executor evaluates them itself.
     late_masks: Option<(Rng, u32)>,
     /// The answers of the steps that were submitted and not collected, the oldest first.
     in_flight: VecDeque<StepOutput>,
@@ -66,19 +65,19 @@ impl PaperExecutor {
         }
     }
 
-    /// Proposes up to `most` drafts of each sequence, about a quarter of them wrong, and makes as many as it
-    /// is asked for.
+    /// Proposes up to `most` drafts of each sequence, about a quarter of them wrong, and makes the requested
+    /// number of its own drafts.
     pub fn with_drafts(self, rng: Rng, most: usize) -> Self {
         Self { drafts: Some((rng, most)), ..self }
     }
 
-    /// Has room for `n` blocks in the host's tier.
+    /// Adds room for `n` blocks in the host's tier.
     pub fn with_host_blocks(self, n: u32) -> Self {
         let n_slots = u64::from(n) * BLOCK_TOKENS as u64;
         Self { host_slots: (0..n_slots).map(|slot| mix(slot, 0x4057)).collect(), ..self }
     }
 
-    /// Leaves sequences out of a step now and then whose masks are not evaluated.
+    /// Now and then leaves out of a step sequences whose masks are not evaluated.
     pub fn with_late_masks(self, rng: Rng, one_in: u32) -> Self {
         Self { late_masks: Some((rng, one_in.max(1))), ..self }
     }
@@ -231,8 +230,8 @@ impl PaperExecutor {
         }
     }
 
-    /// Proposes drafts: what `token` leads to, with mistakes. It was chosen at `place` after `seen`, of which
-    /// `slot` is the last.
+    /// Proposes drafts: the tokens that follow `token`, with mistakes. It was chosen at `place` after `seen`,
+    /// of which `slot` is the last.
     fn propose(
         &mut self,
         rules: &Rules<'_>,
@@ -249,7 +248,7 @@ impl PaperExecutor {
         drafts.into_iter().for_each(|draft| output.push_draft(draft));
     }
 
-    /// Gives up to `n` guesses of the tokens from `position` on, with mistakes. `slot` is the last that was
+    /// Returns up to `n` guesses of the tokens from `position` on, with mistakes. `slot` is the last that was
     /// `seen`.
     fn guess(
         &mut self,
@@ -318,6 +317,7 @@ impl Executor for PaperExecutor {
             kv_type: Arc::from("digest"),
             name: Arc::from("paper-1"),
             n_bytes: BLOCK_TOKENS * size_of::<u64>(),
+            n_state_parts: if self.states.is_empty() { 0 } else { 2 },
         })
     }
 
@@ -340,7 +340,22 @@ impl Executor for PaperExecutor {
         Ok(())
     }
 
-    /// Computes the step at once; the engine sees its answer when it collects it.
+    fn export_state(&mut self, slot: MemorySlot, part: u32) -> Result<Vec<u8>, BlockExchangeError> {
+        let layout = self.idle_layout(&[])?;
+        let mut bytes = self.states.part(slot, part).to_vec();
+        bytes.resize(layout.n_bytes, 0);
+        Ok(bytes)
+    }
+
+    fn import_state(&mut self, slot: MemorySlot, part: u32, bytes: &[u8]) -> Result<(), BlockExchangeError> {
+        let expected = self.idle_layout(&[])?.n_bytes;
+        let wrong_size = BlockExchangeError::WrongSize { n_bytes: bytes.len(), expected };
+        let half = bytes.first_chunk().filter(|_| bytes.len() == expected).ok_or(wrong_size)?;
+        self.states.set_part(slot, part, *half);
+        Ok(())
+    }
+
+    /// Computes the step at once; the engine gets its answer when it collects it.
     fn submit(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
         let has = |location: BlockLocation| location.block.0 < self.n_blocks_in(location.tier);
         if let Some(other) = batch.moves().iter().find(|other| !has(other.from) || !has(other.to)) {
@@ -371,7 +386,7 @@ pub struct PaperAnswer {
     pub prompt: Vec<PaperToken>,
     /// Each continuation's tokens and the reason of its end.
     pub sequences: Vec<(Vec<PaperToken>, FinishReason)>,
-    /// The outputs of all beams that there are on the way, of a beam search.
+    /// Outputs of all beams of all steps of a beam search.
     pub beams: Vec<Vec<TokenId>>,
 }
 

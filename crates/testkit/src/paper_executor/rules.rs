@@ -1,5 +1,5 @@
-//! What the paper executor reads and which token follows from it: digests of slots, and the sampling
-//! parameters that decide among the tokens. Does not know batches and the cache.
+//! Inputs of the paper executor and the choice of tokens: digests of slots, and the sampling parameters that
+//! decide among the tokens. Does not know batches and the cache.
 
 use throng_core::constraint::{TokenConstraint, TokenMask};
 use throng_core::prompt_media::{PromptMedia, RotaryPosition};
@@ -36,8 +36,8 @@ impl<'a> Rules<'a> {
         Self { sampling: &scheduled.sampling, constraint, computed, index, n_prompt, vocabulary_size }
     }
 
-    /// The token at `position` after `seen`, under those rules that decide what may be chosen at all.
-    /// `history` and `output` are read where there are rules for them.
+    /// The token at `position` after `seen`, under the rules that restrict the choice. `history` and `output`
+    /// are read if there are rules for them.
     pub(super) fn choose(
         &self,
         seen: Seen,

@@ -12,7 +12,7 @@ use crate::disguise::Disguise;
 use crate::exact_number;
 use crate::tokenizer::SpecialTokens;
 
-/// The first stand-in: the private-use planes, which no language uses.
+/// The first stand-in, in the private-use planes, which no language uses.
 const FIRST_STAND_IN: char = '\u{f0000}';
 
 /// The field names of a message's reasoning; most templates read the first, gpt-oss's the second.
@@ -21,11 +21,11 @@ pub(super) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reaso
 /// Forms in which a template takes the content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContentForm {
-    /// A string.
+    /// The content is a string.
     Text,
     /// A list of parts.
     Parts,
-    /// Either.
+    /// A string or a list of parts.
     Both,
 }
 
@@ -52,7 +52,7 @@ fn arranged_message(message: &Json, form: ContentForm) -> Cow<'_, Json> {
     message
 }
 
-/// The text of a list of text parts; `None` for anything else.
+/// The text of a list of text parts; `None` for other values.
 fn joined_parts(content: &Json) -> Option<String> {
     let parts = content.as_array()?;
     let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();

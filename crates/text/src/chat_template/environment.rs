@@ -15,7 +15,7 @@ use crate::error::TemplateError;
 /// The name of the compiled template in the environment.
 pub(super) const TEMPLATE: &str = "chat_template";
 
-/// An environment with `template` compiled; [`for_request`] adds what depends on a request.
+/// An environment with `template` compiled; [`for_request`] adds the parts that depend on a request.
 pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateError> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     let syntax = syntax.map_err(|error| TemplateError::Syntax(error.to_string()))?;

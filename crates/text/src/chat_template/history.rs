@@ -22,7 +22,7 @@ pub(super) struct HistoryForm {
 /// Form of a call's arguments in a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArgumentForm {
-    /// Text, printed as it is.
+    /// The argument is text and printed as it is.
     Text,
     /// Any value, written as JSON.
     Json,

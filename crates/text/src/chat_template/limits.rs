@@ -54,7 +54,7 @@ impl Limits {
         Self { n_steps, n_bytes: BASE_BYTES.saturating_add(n_bytes.saturating_mul(INPUT_FACTOR)) }
     }
 
-    /// Number of list elements that take as much memory as the longest text.
+    /// Number of list elements that take the same memory as the longest text.
     pub(super) fn n_elements(&self) -> usize {
         self.n_bytes / size_of::<Value>()
     }

@@ -6,10 +6,10 @@ use minijinja::{Environment, Error, State};
 
 use super::source::{Piece, pieces, split_name, string_len};
 
-/// The name of the filter.
+/// Name of the filter that replaces `%`.
 const FILTER: &str = "_percent";
 
-/// Adds the filter: a tuple contains several values, anything else is one.
+/// Adds the filter: a tuple contains several values, any other object is one.
 pub(super) fn add_filter(env: &mut Environment<'static>) {
     env.add_filter(
         FILTER,

@@ -22,7 +22,7 @@ struct Style<'a> {
     limit_bytes: usize,
 }
 
-/// Renders `value`; stand-ins of `disguise` are treated as the characters they stand for.
+/// Renders `value`; stand-ins of `disguise` are treated as the characters that they replace.
 pub(super) fn to_json(
     value: &Value,
     kwargs: &Kwargs,

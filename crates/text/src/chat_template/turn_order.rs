@@ -11,7 +11,7 @@ use super::history::calls_of;
 /// A conversation in the form for a template.
 type Messages<'a> = Vec<Cow<'a, Json>>;
 
-/// Orders to try, the closest to the original first. Leaves out orders that change nothing.
+/// Orders to try, the closest to the original first, without orders that equal it.
 pub(super) fn alternatives<'a>(messages: &Messages<'a>) -> Vec<Messages<'a>> {
     let gathered = with_system_first(messages);
     let alternating = with_alternating_roles(&gathered);

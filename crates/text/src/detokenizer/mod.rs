@@ -15,7 +15,7 @@ use utf8::Utf8Stream;
 pub struct DetokenizeOptions {
     /// Whether to leave control tokens out of the text.
     pub skip_special_tokens: bool,
-    /// Accepted for compatibility; no tokenizer Throng runs puts spaces there.
+    /// Accepted for compatibility: no tokenizer of Throng inserts these spaces.
     pub spaces_between_special_tokens: bool,
     /// Strings that end the text. Empty ones never match.
     pub stop: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Delta {
     /// The token itself, if it is one of [`DetokenizeOptions::markers`]. It comes after `text`, and no stop
     /// string spans it.
     pub marker: Option<u32>,
-    /// The index of the stop string that ended the text. The sequence is over: later tokens add nothing.
+    /// The index of the stop string that ended the text. The sequence is over: later tokens are ignored.
     pub stopped: Option<usize>,
 }
 

@@ -10,7 +10,7 @@ use super::{CompiledGrammar, ConstraintSpec, GrammarCompiler, GrammarError};
 pub struct CacheLimits {
     /// Maximum number of grammars.
     pub max_grammars: usize,
-    /// Maximum estimated bytes of all grammars; the last used one is kept whatever its size.
+    /// Maximum estimated bytes of all grammars; the last used one is always kept.
     pub max_bytes: usize,
 }
 

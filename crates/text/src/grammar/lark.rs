@@ -75,7 +75,9 @@ pub(super) fn of_regex(regex: &str) -> Result<String, GrammarError> {
     if ends_in_escape(body) {
         return Err(GrammarError::Invalid("the regular expression ends within an escape".to_owned()));
     }
-    let body = regex_to_lark(body, "");
+    // Digits and word characters are ASCII's, as in the patterns of JSON schemas and in other servers: who
+    // asks for digits does not expect those of all scripts.
+    let body = regex_to_lark(body, "dw");
     // `//` would start a comment.
     Ok(if body.is_empty() { "start: \"\"".to_owned() } else { format!("start: /{body}/") })
 }
@@ -114,6 +116,7 @@ mod tests {
             ("^a/b$", "start: /a\\/b/"),
             (r"a\$", r"start: /a\$/"),
             (r"a\\$", r"start: /a\\/"),
+            (r"\d[\D]\s\\d", r"start: /[0-9][[^0-9]]\s\\d/"),
             ("$", "start: \"\""),
             ("", "start: \"\""),
             ("^", "start: \"\""),

@@ -18,7 +18,7 @@ struct Definition<'g> {
     n_ands: usize,
     /// Bytes of strings and expressions.
     n_bytes: usize,
-    /// Referenced names.
+    /// Names that the definition refers to.
     names: Vec<&'g str>,
 }
 
@@ -40,8 +40,8 @@ pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// The operands of a definition's intersections, counted as if the definition and all that it names were
-/// one intersection.
+/// Number and bytes of the operands of a definition's intersections, counted as if the definition and all
+/// definitions that it names were one intersection.
 fn total<'g>(
     name: &'g str,
     definitions: &HashMap<&'g str, Definition<'g>>,

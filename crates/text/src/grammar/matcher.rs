@@ -37,14 +37,14 @@ impl GrammarMatcher {
         Self { grammar, kept: Mutex::new(Vec::new()), max_kept: n_outputs.max(1) }
     }
 
-    /// The grammar.
+    /// The compiled grammar.
     pub fn grammar(&self) -> &Arc<CompiledGrammar> {
         &self.grammar
     }
 
     /// Writes the tokens that may follow `output`: token `t` is allowed if bit `t % 32` of word `t / 32` is
     /// set. `allowed` has a bit for each token of the vocabulary or more; further bits become 0. If the
-    /// output is complete, end tokens are allowed; if nothing may be added, or it already has an end token,
+    /// output is complete, end tokens are allowed; if no token may be added, or it already has an end token,
     /// only these. At least one token is allowed.
     ///
     /// # Errors
@@ -93,8 +93,8 @@ impl GrammarMatcher {
     }
 
     /// Calls `use_parser` with a parser that has consumed `output`, or `None` for an output that has ended.
-    /// On failure, calls it once more with a parser that shares nothing with other outputs, so that their
-    /// effects (a full automaton) do not matter.
+    /// On failure, calls it once more with a parser that shares no automaton with other outputs, so that
+    /// their effects (a full automaton) do not matter.
     fn at<T>(
         &self,
         output: &[u32],

@@ -8,14 +8,14 @@ use super::tool_calls::ToolCallSpec;
 /// A constraint on outputs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConstraintSpec {
-    /// Any JSON object.
+    /// A JSON object of any form.
     JsonObject,
     /// A JSON value that satisfies a JSON Schema.
     JsonSchema(Value),
     /// Text that matches a regular expression as a whole (in the syntax of the Rust crate `regex`; `^` and
     /// `$` around the whole are allowed).
     Regex(String),
-    /// One of these texts.
+    /// A choice of these texts.
     Choice(Vec<String>),
     /// A grammar in llguidance's variant of Lark, with the start rule `start`.
     Lark(String),
@@ -33,8 +33,8 @@ pub enum ConstraintSpec {
 pub struct GrammarKey(u128);
 
 impl ConstraintSpec {
-    /// Determines the kind of a grammar from its text, like vLLM's parameter `grammar`: GBNF if a line
-    /// defines a rule with `::=`, otherwise Lark.
+    /// Determines the kind of a grammar from its text, as vLLM does for its parameter `grammar`: GBNF if a
+    /// line defines a rule with `::=`, otherwise Lark.
     pub fn from_grammar_text(text: String) -> Self {
         if text.contains("::=") { Self::Gbnf(text) } else { Self::Lark(text) }
     }

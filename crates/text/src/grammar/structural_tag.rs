@@ -17,7 +17,7 @@ const MAX_FORMATS: usize = 256;
 /// Maximum nesting of formats.
 const MAX_DEPTH: usize = 16;
 
-/// Any text.
+/// Terminal that matches any text.
 const ANY_TEXT: &str = "/(?s:.*)/";
 
 /// The Lark text of a structural tag.
@@ -81,7 +81,7 @@ fn options(texts: &[&str]) -> String {
 }
 
 struct Writer<'n> {
-    /// Rules and terminals.
+    /// Lark text of rules and terminals so far.
     lines: String,
     n_formats: usize,
     numbers: &'n mut Numbers,

@@ -89,8 +89,8 @@ impl TokenizerEnv for Vocabulary {
     }
 }
 
-/// Spelling of a token in the trie. Control tokens and end tokens get a prefix that no text has, so that a
-/// grammar's text never produces them. So do tokens that are too long for the trie, and those without text.
+/// Spelling of a token in the trie. Control tokens, end tokens, tokens that are too long for the trie and
+/// tokens without text get a prefix that no text has, so that a grammar's text never produces them.
 fn trie_bytes(tokenizer: &Tokenizer, id: u32, is_end: bool) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id).unwrap_or_default();
     let is_control = is_end || tokenizer.is_special(id);

@@ -1,5 +1,5 @@
-//! Moderation rules as one automaton: searching takes time linear in the text, whatever the rules. Does not
-//! know streams.
+//! Moderation rules as one automaton: searching takes time linear in the text, for any rules. Does not know
+//! streams.
 
 use regex_automata::meta::{Config, Regex};
 use regex_automata::{Input, MatchKind, PatternSet};

@@ -1,5 +1,5 @@
-//! Filters a stream of text: determines how much can be shown, so that no part of a match ever is. Depends
-//! on the text alone, not on how it is split. Does not show text.
+//! Filters a stream of text: determines how much can be shown, so that no part of a match is ever shown.
+//! Depends on the text alone, not on how it is split. Does not show text.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use super::rules::RuleSet;
 /// A match that ends the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// The rule.
+    /// Index of the rule.
     pub rule: usize,
     /// Start of the match in the text, in bytes.
     pub start: usize,
 }
 
-/// Searches for matches in a growing text. The first match is the one that is complete first; of matches
+/// Searches for matches in a growing text. The first match is the one that is complete first; among matches
 /// complete at the same position, the longest.
 #[derive(Debug, Clone)]
 pub struct TextFilter {

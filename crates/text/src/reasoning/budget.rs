@@ -24,9 +24,9 @@ enum State {
 }
 
 impl ThinkingBudget {
-    /// Limits reasoning between the tokens `open` and `close` to `n_tokens`. `lead` is forced before
-    /// `close` as a transition to the answer. With `is_open` the prompt has opened the reasoning. If
-    /// `close` is empty, nothing is ever forced.
+    /// Limits reasoning between the tokens `open` and `close` to `n_tokens`. `lead` is forced before `close`
+    /// as a transition to the answer. With `is_open` the prompt has opened the reasoning. If `close` is
+    /// empty, no token is ever forced.
     pub fn new(n_tokens: u32, open: Vec<u32>, close: Vec<u32>, lead: &[u32], is_open: bool) -> Self {
         let ending = [lead, &close].concat();
         let state = match (close.is_empty(), is_open) {

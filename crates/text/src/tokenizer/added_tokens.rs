@@ -15,7 +15,7 @@ pub(crate) struct AddedEntry {
     pub(crate) token: AddedToken,
 }
 
-/// Creates the matcher for `entries` with their ids; `normalizers` are those that run before it.
+/// Creates the matcher for `entries` with their ids; `normalizers` run before it.
 ///
 /// A control token is always matched in the original text, even if its `normalized` flag says otherwise:
 /// normalization could turn other text into its spelling.

@@ -26,7 +26,17 @@ const MAX_KEPT_TOKENS: usize = 1 << 20;
 const PIECES_A_LOOK: usize = 4096;
 
 /// Flag of a caller that no longer needs the tokens.
-type StopFlag<'a> = Option<&'a AtomicBool>;
+pub(super) type StopFlag<'a> = Option<&'a AtomicBool>;
+
+/// A text to encode.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub text: &'a str,
+    pub disguise: Option<&'a Disguise>,
+    pub options: EncodeOptions,
+    /// Number of segments at the beginning whose tokens are known.
+    pub n_skipped: usize,
+}
 
 /// Scratch buffers of one encode call.
 pub(crate) struct Scratch {
@@ -58,8 +68,8 @@ impl Tokenizer {
         self.encode_disguised(text, None, options, Some(stop))
     }
 
-    /// Encodes a rendered conversation. Control tokens come from the template only; users' text is plain
-    /// text, whatever it spells.
+    /// Encodes a rendered conversation. Control tokens come from the template only; users' text is always
+    /// plain text.
     ///
     /// # Errors
     /// Errors of [`Self::encode`].
@@ -86,8 +96,7 @@ impl Tokenizer {
         self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options, Some(stop))
     }
 
-    /// Encodes like [`Self::encode`], but parts of `text` in `disguise` are plain text, whatever they
-    /// spell.
+    /// Encodes like [`Self::encode`], but parts of `text` in `disguise` are always plain text.
     fn encode_disguised(
         &self,
         text: &str,
@@ -95,16 +104,31 @@ impl Tokenizer {
         options: EncodeOptions,
         stop: StopFlag<'_>,
     ) -> Result<Vec<u32>, TextError> {
+        self.check_length(text, disguise)?;
+        self.encode_source(&Source { text, disguise, options, n_skipped: 0 }, stop)
+    }
+
+    /// Refuses a text that is too long.
+    pub(super) fn check_length(&self, text: &str, disguise: Option<&Disguise>) -> Result<(), TextError> {
         if text.len() > self.max_text_bytes {
             let n_bytes = disguise.map_or(text.len(), |disguise| disguise.reveal(text).len());
             if n_bytes > self.max_text_bytes {
                 return Err(TextError::TooLong { n_bytes, limit_bytes: self.max_text_bytes });
             }
         }
+        Ok(())
+    }
+
+    /// Encodes a text whose length was checked.
+    pub(super) fn encode_source(
+        &self,
+        source: &Source<'_>,
+        stop: StopFlag<'_>,
+    ) -> Result<Vec<u32>, TextError> {
         let mut scratch = self.take_scratch();
         scratch.tokens.clear();
-        let outcome = self.encode_segments(text, disguise, options.parse_special, stop, &mut scratch);
-        let ids = outcome.map(|()| self.with_specials(&scratch.tokens, options.add_special_tokens));
+        let outcome = self.encode_segments(source, stop, &mut scratch);
+        let ids = outcome.map(|()| self.with_specials(&scratch.tokens, source.options.add_special_tokens));
         self.keep_scratch(scratch);
         if is_set(stop) {
             return Err(TextError::Stopped);
@@ -114,14 +138,14 @@ impl Tokenizer {
 
     fn encode_segments(
         &self,
-        text: &str,
-        disguise: Option<&Disguise>,
-        parse_special: bool,
+        source: &Source<'_>,
         stop: StopFlag<'_>,
         scratch: &mut Scratch,
     ) -> tokenizers::Result<()> {
+        let Source { text, disguise, options, n_skipped } = *source;
         let growth = Growth::of(text.len());
-        for segment in SpecialSegmentIterator::new(text, &self.added, false, !parse_special) {
+        let segments = SpecialSegmentIterator::new(text, &self.added, false, !options.parse_special);
+        for segment in segments.skip(n_skipped) {
             match segment {
                 Segment::SpecialToken(id) => scratch.tokens.push(id.into()),
                 Segment::Text { text, input_offset } => {

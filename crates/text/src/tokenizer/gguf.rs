@@ -16,7 +16,7 @@ use super::sentencepiece::merges_from_scores;
 use super::{GgufInfillKeys, MAX_VOCABULARY, Parts, TokenRoles, tokenizer_json};
 use crate::error::TokenizerError;
 
-/// Spellings of tokens that always end a turn or a text, whatever the metadata says.
+/// Spellings of tokens that always end a turn or a text, even if the metadata does not name them.
 const ENDS_GENERATION: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",

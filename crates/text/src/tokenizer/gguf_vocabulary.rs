@@ -41,7 +41,7 @@ pub struct GgufVocabulary {
     pub add_space_prefix: Option<bool>,
     /// Keys of models for fill-in-the-middle.
     pub infill: GgufInfillKeys,
-    /// Keys of encoders.
+    /// Keys of encoders' metadata.
     pub encoder: GgufEncoderKeys,
 }
 

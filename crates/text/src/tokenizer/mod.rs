@@ -2,6 +2,7 @@
 //! models, requests and chat formats.
 
 mod added_tokens;
+mod along;
 mod byte_pairs;
 mod charsmap;
 mod encode;
@@ -10,12 +11,14 @@ mod gguf_encoder;
 mod gguf_vocabulary;
 mod infill;
 mod normalize;
+mod originals;
 mod pairs;
 mod pieces;
 mod pre_tokenizers;
 mod sentencepiece;
 mod tokenizer_config;
 mod tokenizer_json;
+mod trail;
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -30,8 +33,10 @@ use pieces::Pieces;
 
 pub use gguf_vocabulary::{GgufEncoderKeys, GgufVocabulary};
 pub use infill::{GgufInfillKeys, InfillText, InfillTokens};
+pub use originals::{ConvertedVocabulary, OriginalVocabulary};
 pub use pairs::PairFrame;
 pub use tokenizer_config::TokenizerConfig;
+pub use trail::{PromptTrail, TokenTrail, TrailPart};
 
 /// Maximum number of ids; a file with more is broken, since no model has 16 million tokens.
 const MAX_VOCABULARY: usize = 1 << 24;
@@ -68,6 +73,10 @@ pub struct Tokenizer {
     roles: TokenRoles,
     infill: Option<InfillTokens>,
     special_tokens: SpecialTokens,
+    /// Added tokens that are split off before text is normalized, in order.
+    split_off: Vec<u32>,
+    /// Identity of the vocabulary.
+    fingerprint: u64,
     max_text_bytes: usize,
     scratch: Mutex<Vec<Scratch>>,
     told_double_bos: AtomicBool,
@@ -161,7 +170,14 @@ impl Tokenizer {
             let SpecialTokens { control, plain_added, .. } = &mut special_tokens;
             if entry.special { control } else { plain_added }.push(entry.text.clone());
         }
+        let added = parts.entries.iter().enumerate().filter(|(_, entry)| {
+            let text = entry.as_ref().filter(|entry| entry.added).map(|entry| entry.text.as_str());
+            text.is_some_and(|text| along::is_split_off(&parts.added, text))
+        });
+        let split_off = added.filter_map(|(id, _)| u32::try_from(id).ok()).collect();
         Ok(Self {
+            split_off,
+            fingerprint: pieces.fingerprint(),
             pre_tokenizer: pre_tokenizers::runnable(parts.frame.get_pre_tokenizer())?,
             frame: parts.frame,
             model: parts.model,
@@ -180,8 +196,8 @@ impl Tokenizer {
         })
     }
 
-    /// Refuses texts that cannot fit a context of `n_tokens` however they are tokenized, before any work on
-    /// them: those of more than 4 × `n_tokens` × the longest token's bytes.
+    /// Refuses texts that cannot fit a context of `n_tokens` in any tokenization, before any work on them:
+    /// those of more than 4 × `n_tokens` × the longest token's bytes.
     pub fn limit_to_context(&mut self, n_tokens: usize) {
         self.max_text_bytes = n_tokens
             .saturating_mul(4)
@@ -203,6 +219,16 @@ impl Tokenizer {
     /// the vocabulary.
     pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
         self.pieces.get(id)
+    }
+
+    /// Number of tokens at the beginning of `ids` whose bytes are all among the first `n_bytes`.
+    pub fn n_tokens_within(&self, ids: &[u32], n_bytes: usize) -> usize {
+        let mut n_left = n_bytes;
+        let is_within = |id: &&u32| {
+            let rest = n_left.checked_sub(self.pieces.get(**id).map_or(0, <[u8]>::len));
+            rest.inspect(|&rest| n_left = rest).is_some()
+        };
+        ids.iter().take_while(is_within).count()
     }
 
     /// The token as readable text: its bytes, with U+FFFD for parts that are not UTF-8. Empty outside of

@@ -31,7 +31,7 @@ pub(crate) struct TokenEntry {
 /// Special treatment of the start of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// No special treatment.
+    /// The first piece is encoded as it is.
     AsIs,
     /// Up to this many leading spaces of the text are dropped (`Strip` decoder).
     StripSpaces(u8),
@@ -270,8 +270,19 @@ impl Pieces {
 pub(crate) struct PieceJoiner {
     skip_special: bool,
     is_first: bool,
-    /// Leading spaces that are still to be dropped.
+    /// Number of leading spaces that are still to be dropped.
     n_strip: u8,
+}
+
+impl Pieces {
+    /// Identity of the vocabulary: that of the bytes and the flags of all tokens.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        hash.update(&self.slab);
+        self.ends.iter().for_each(|end| hash.update(&end.to_le_bytes()));
+        hash.update(&self.flags);
+        hash.digest()
+    }
 }
 
 impl PieceJoiner {
@@ -284,7 +295,7 @@ impl PieceJoiner {
         Self { skip_special, is_first: !continues, n_strip }
     }
 
-    /// Appends the bytes of token `id`; ids outside the vocabulary add nothing.
+    /// Appends the bytes of token `id`; ids outside the vocabulary are ignored.
     pub(crate) fn push(&mut self, pieces: &Pieces, id: u32, out: &mut Vec<u8>) {
         if self.skip_special && pieces.is_special(id) {
             return;

@@ -109,9 +109,18 @@ impl Convention {
 
     /// The equivalent `pre_tokenizer` of a `tokenizer.json`.
     pub(crate) fn to_json(&self) -> Value {
-        let split = |regex: &&str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
-        json!({"type": "Sequence", "pretokenizers": self.0.regexes.iter().map(split).collect::<Vec<_>>()})
+        json!({"type": "Sequence", "pretokenizers": self.splits()})
     }
+
+    /// A pre-tokenizer for each regex.
+    pub(crate) fn splits(&self) -> Vec<Value> {
+        self.0.regexes.iter().map(|regex| split(regex)).collect()
+    }
+}
+
+/// A pre-tokenizer whose words are the matches of a regex, and what is between them.
+pub(crate) fn split(regex: &str) -> Value {
+    json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false})
 }
 
 /// Compiles every regex of a pre-tokenizer. The library's parser leaves regexes without a native splitter

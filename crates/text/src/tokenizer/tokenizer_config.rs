@@ -9,9 +9,9 @@ use crate::error::TokenizerError;
 /// The parts of a `tokenizer_config.json` that Throng reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
-    /// Spelling of BOS.
+    /// Text of the BOS token.
     pub bos_token: Option<String>,
-    /// Spelling of EOS.
+    /// Text of the EOS token.
     pub eos_token: Option<String>,
     /// Whether a sequence starts with BOS, if the file says so and its tokenizer class applies it.
     pub add_bos_token: Option<bool>,

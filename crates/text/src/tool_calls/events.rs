@@ -24,7 +24,7 @@ pub enum AnswerEvent {
     ToolCallArguments {
         /// Index of the call.
         index: u32,
-        /// The fragment.
+        /// Next part of the arguments.
         fragment: String,
     },
     /// A call is complete, or the answer ended inside it.

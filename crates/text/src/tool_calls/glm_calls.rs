@@ -48,14 +48,15 @@ enum State {
 }
 
 impl GlmCalls {
-    /// All markers.
+    /// All markers of the format.
     pub(super) const MARKERS: &'static [&'static str] = &[OPEN, CLOSE, KEY, KEY_END, VALUE, VALUE_END];
 
     pub(super) fn new(tools: Arc<ToolSchemas>) -> Self {
         Self { tools, state: State::Text, arguments: None, quoted: QuotedCall::new(&QUOTE) }
     }
 
-    /// Starts the call named in `text`; returns false and emits the text as content if it is no valid name.
+    /// Starts the call named in `text`; returns false and emits the text as content if it is not a valid
+    /// name.
     fn begin(&mut self, text: &str, out: &mut EventSink) -> bool {
         let name = text.trim_start_matches(OPEN).trim();
         if !is_tool_name(name) {

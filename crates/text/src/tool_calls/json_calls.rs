@@ -22,9 +22,9 @@ const NAMED: &[&str] = &["[TOOL_CALLS]", "[CALL_ID]", ARGS];
 /// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct JsonSpelling {
-    /// Markers before calls; one that ends with `[` opens the list itself.
+    /// Markers before calls; a marker that ends with `[` opens the list itself.
     opens: &'static [&'static str],
-    /// Markers after calls, and those before.
+    /// Markers after calls, together with those before them.
     between: &'static [&'static str],
     /// Whether an object at the start of an answer may be a call without a marker.
     unmarked: bool,
@@ -53,7 +53,7 @@ impl JsonSpelling {
     };
     pub(super) const MISTRAL: Self = Self { named: true, ..Self::new(&["[TOOL_CALLS]"], &["[TOOL_CALLS]"]) };
 
-    /// All markers.
+    /// All markers of the format.
     pub(super) fn markers(&self) -> Vec<&'static str> {
         let named: &[&str] = if self.named { NAMED } else { &[] };
         [self.between, named].concat()

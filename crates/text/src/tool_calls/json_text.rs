@@ -64,11 +64,11 @@ impl ValueSpan {
 /// Result of a character of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decoded {
-    /// The decoded character.
+    /// A decoded character.
     Char(char),
     /// No character yet: the next ones are needed.
     Nothing,
-    /// The end of the string.
+    /// The string has ended.
     End,
 }
 

@@ -42,7 +42,7 @@ impl PythonSpelling {
         in_lines: true,
     };
 
-    /// All markers.
+    /// All markers of the format.
     pub(super) fn markers(&self) -> Vec<&'static str> {
         self.in_calls.to_vec()
     }
@@ -93,8 +93,7 @@ enum Quote {
     Inside {
         mark: char,
         is_escaped: bool,
-        /// Number of consecutive quotation marks that close the string, and number of those that have
-        /// arrived.
+        /// Number of consecutive quotation marks that close the string, and number of them that have arrived.
         n_closing: u8,
         n_closed: u8,
     },

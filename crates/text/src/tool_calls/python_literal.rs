@@ -33,7 +33,7 @@ struct Reader<'a> {
     is_cut: bool,
 }
 
-/// Prefixes of strings.
+/// Prefixes of Python's strings.
 const PREFIXES: &[&str] = &["", "r", "u", "b", "f", "br", "rb", "fr", "rf"];
 
 impl Reader<'_> {
@@ -121,7 +121,8 @@ impl Reader<'_> {
         Some(text)
     }
 
-    /// A string with its prefix and its one or three quotation marks; consumes nothing if there is none.
+    /// A string with its prefix and its one or three quotation marks; `None` without consuming input if there
+    /// is none.
     fn string(&mut self) -> Option<String> {
         let source = self.rest.trim_start();
         let n_prefix = source.find(['"', '\'']).filter(|n| *n <= 2)?;

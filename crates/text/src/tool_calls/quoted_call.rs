@@ -3,7 +3,7 @@
 
 use super::{MAX_HELD_BYTES, MAX_NAME_BYTES, is_name_char};
 
-/// Tags by which a quoted call is recognised.
+/// Tags that mark a quoted call.
 #[derive(Debug)]
 pub(super) struct QuoteSpelling {
     /// Text before the name.

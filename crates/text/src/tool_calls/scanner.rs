@@ -62,7 +62,7 @@ impl Scanner {
         Self { held: String::new(), control }
     }
 
-    /// Processes plain text.
+    /// Processes text without markers.
     pub(crate) fn text(&mut self, text: &str, machine: &mut dyn Machine, out: &mut EventSink) {
         for c in text.chars() {
             self.held.push(c);

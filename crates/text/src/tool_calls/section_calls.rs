@@ -50,7 +50,7 @@ impl SectionSpelling {
         call_open: "<|tool_call_begin|>",
     };
 
-    /// All markers.
+    /// All markers of the format.
     pub(super) fn markers(&self) -> Vec<&'static str> {
         self.all.to_vec()
     }

@@ -13,7 +13,7 @@ use super::{MAX_HELD_BYTES, MAX_NAME_BYTES, is_tool_name};
 /// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct TagSpelling {
-    /// Markers outside of calls: before calls, and before a function, which may come without the former.
+    /// Markers outside of calls: before calls, and before a function, which may occur without the former.
     in_text: &'static [&'static str],
     /// Markers after calls have begun: before a function, after calls.
     in_calls: &'static [&'static str],
@@ -70,7 +70,7 @@ impl TagSpelling {
         trims_lines: false,
     };
 
-    /// All markers.
+    /// All markers of the format.
     pub(super) fn markers(&self) -> Vec<&'static str> {
         [self.in_calls, self.in_function, self.in_value].concat()
     }

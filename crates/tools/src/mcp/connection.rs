@@ -1,9 +1,11 @@
-//! A connection to an MCP server, through the official SDK. Bounds sizes of messages; times and numbers of
-//! calls are bounded elsewhere.
+//! A connection to an MCP server, through the official SDK. Bounds sizes of messages. Does not bound times
+//! and numbers of calls.
 
 use std::collections::HashMap;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams,
@@ -18,7 +20,9 @@ use throng_api::answer::CallFailure;
 use throng_api::responses::ToolDefinition;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
+use tokio::time::Instant;
 
+use super::oauth::ClientCredentials;
 use super::result::text_of;
 use crate::config::Secrets;
 use crate::definition::check;
@@ -33,7 +37,7 @@ const MAX_REQUESTS: usize = 16;
 /// Maximum bytes of a program's standard error in one line of the log.
 const LOG_BYTES: usize = 1024;
 
-/// Transport to a server.
+/// Transport to an MCP server.
 #[derive(Debug)]
 pub(crate) enum Place {
     /// The standard input and output of a program that is started.
@@ -43,22 +47,24 @@ pub(crate) enum Place {
         /// Environment of the program, beside `PATH`.
         env: Secrets,
     },
-    /// HTTP at a URL.
+    /// HTTP requests to a URL.
     Http(HttpPlace),
 }
 
 /// A server over HTTP.
 #[derive(Debug)]
 pub(crate) struct HttpPlace {
-    /// The client.
+    /// HTTP client of the server.
     pub client: reqwest::Client,
-    /// The URL.
+    /// URL of the server.
     pub url: String,
     /// Headers of each request.
     pub headers: HashMap<HeaderName, HeaderValue>,
+    /// Source of tokens, if it has one.
+    pub oauth: Option<Box<ClientCredentials>>,
 }
 
-/// The client that servers see: it declares no capabilities.
+/// The MCP client for servers: it declares no capabilities.
 #[derive(Debug, Clone, Copy)]
 struct Client;
 
@@ -71,13 +77,19 @@ impl ClientHandler for Client {
     }
 }
 
-/// A connection.
+/// A connection to an MCP server.
 #[derive(Debug)]
 pub(super) struct Connection {
     service: RunningService<RoleClient, Client>,
+    /// Whether it has a token of an authorization server.
+    has_token: bool,
+    /// Time at which its token must be replaced.
+    valid_until: Option<Instant>,
+    /// Whether its token may have been revoked: a call had no answer.
+    is_doubtful: AtomicBool,
 }
 
-/// The failure of a call.
+/// Reason why a call failed.
 #[derive(Debug)]
 pub(super) enum CallError {
     /// The server answered with a failure.
@@ -90,8 +102,9 @@ impl Connection {
     /// Connects to a server and agrees with it on a version of the protocol.
     ///
     /// # Errors
-    /// The fault.
+    /// Description of the fault.
     pub async fn open(label: &str, place: &Place) -> Result<Self, String> {
+        let mut token = None;
         let service = match place {
             Place::Program { program, env } => {
                 let mut command = Command::new(&program.path);
@@ -106,8 +119,13 @@ impl Connection {
                 Client.serve(transport).await
             }
             Place::Http(place) => {
+                let mut headers = place.headers.clone();
+                if let Some(oauth) = &place.oauth {
+                    let token = token.insert(oauth.token().await?);
+                    headers.insert(AUTHORIZATION, token.header.clone());
+                }
                 let config = StreamableHttpClientTransportConfig::with_uri(place.url.as_str())
-                    .custom_headers(place.headers.clone())
+                    .custom_headers(headers)
                     .max_concurrent_requests(MAX_REQUESTS)
                     .max_json_response_size(MAX_MESSAGE_BYTES)
                     .max_sse_event_size(MAX_MESSAGE_BYTES);
@@ -115,18 +133,30 @@ impl Connection {
                 Client.serve(StreamableHttpClientTransport::with_client(client, config)).await
             }
         };
-        service.map(|service| Self { service }).map_err(|error| fault_of_start(&error))
+        let service = service.map_err(|error| fault_of_start(&error))?;
+        let (has_token, valid_until) = (token.is_some(), token.and_then(|token| token.valid_until));
+        Ok(Self { service, has_token, valid_until, is_doubtful: AtomicBool::new(false) })
     }
 
-    /// Whether the connection is lost.
+    /// Whether the connection is lost, or needs another token.
     pub fn is_closed(&self) -> bool {
-        self.service.is_closed() || self.service.peer().is_transport_closed()
+        let needs_token = self.valid_until.is_some_and(|end| Instant::now() >= end);
+        needs_token
+            || self.is_doubtful.load(Ordering::Relaxed)
+            || self.service.is_closed()
+            || self.service.peer().is_transport_closed()
+    }
+
+    /// Notes that a call had no answer: the next one takes another connection if this one's token may have
+    /// been revoked.
+    pub fn doubt(&self) {
+        self.is_doubtful.fetch_or(self.has_token, Ordering::Relaxed);
     }
 
     /// The tools of the server.
     ///
     /// # Errors
-    /// The fault.
+    /// Description of the fault.
     pub async fn tools(&self) -> Result<Vec<ToolDefinition>, String> {
         let mut tools: Vec<ToolDefinition> = Vec::new();
         let mut cursor = None;

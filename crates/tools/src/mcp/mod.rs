@@ -1,6 +1,7 @@
 //! MCP servers: one connection for all calls, made when it is needed and again when it was lost.
 
 mod connection;
+mod oauth;
 mod result;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use tokio::sync::Mutex;
 
 use self::connection::{CallError, Connection};
 pub(crate) use self::connection::{HttpPlace, Place};
+pub(crate) use self::oauth::ClientCredentials;
 
 /// Maximum characters of the reason why a call has no answer.
 const MAX_FAULT_CHARS: usize = 400;
@@ -25,7 +27,7 @@ pub(crate) struct McpServer {
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
-/// Drops the connection of a server that did not list its tools, so that the next request makes another one.
+/// Drops the connection of a server that did not list its tools, so that the next request opens another one.
 struct Listing<'a> {
     server: &'a McpServer,
     has_ended: bool,
@@ -45,7 +47,7 @@ impl McpServer {
         Self { label: label.to_owned(), place, fault_status, connection: Mutex::default() }
     }
 
-    /// Its tools as it describes them.
+    /// Tools of the server with the server's descriptions.
     ///
     /// # Errors
     /// [`CallFailure::Unanswered`].
@@ -68,7 +70,10 @@ impl McpServer {
         let connection = self.connected().await?;
         connection.call(tool, arguments).await.map_err(|error| match error {
             CallError::Failed(failure) => failure,
-            CallError::Unanswered(fault) => self.unanswered(fault),
+            CallError::Unanswered(fault) => {
+                connection.doubt();
+                self.unanswered(fault)
+            }
         })
     }
 
@@ -82,7 +87,7 @@ impl McpServer {
         CallFailure::unanswered(self.fault_status, bounded.trim_end_matches([' ', ':', '.']))
     }
 
-    /// The connection; a new one where there is none or it was lost.
+    /// The connection; a new one if there is none or it was lost.
     async fn connected(&self) -> Result<Arc<Connection>, CallFailure> {
         let mut held = self.connection.lock().await;
         if let Some(connection) = held.as_ref().filter(|connection| !connection.is_closed()) {

@@ -2,7 +2,7 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
-/// The texts of a result, one a line; what is no text is named in its place. A result that has only a
+/// The texts of a result, one a line; content other than text is named in its place. A result that has only a
 /// structured value is that value as JSON.
 pub(super) fn text_of(result: &CallToolResult) -> String {
     if result.content.is_empty()

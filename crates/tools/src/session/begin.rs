@@ -27,8 +27,8 @@ impl Session {
     /// the calls that the request approves: they run before the model's first turn.
     ///
     /// # Errors
-    /// 4xx that names the server which may not be used, has no approved tools or does not answer. For a
-    /// stream the latter is [`Session::failure`] instead: as in OpenAI's API its events name the server.
+    /// 4xx that names the server that may not be used, has no approved tools or does not answer. For a stream
+    /// the last case is [`Session::failure`] instead: as in OpenAI's API, its events name the server.
     pub async fn begin(
         toolbox: &Toolbox,
         request: CreateRequest,
@@ -78,7 +78,7 @@ impl Session {
     }
 }
 
-/// What the model is offered of all servers.
+/// Tools of all servers that the model is offered.
 #[derive(Debug, Default)]
 struct Offer {
     routes: BTreeMap<String, Route>,
@@ -147,7 +147,7 @@ async fn list(toolbox: &Toolbox, server: &McpServer, items: &[&Item]) -> Result<
     Ok(Listed { source, tools, is_new })
 }
 
-/// Whether a list has each tool that a filter names. It may lack some where an earlier request allowed fewer.
+/// Whether a list has each tool that a filter names. It may lack some if an earlier request allowed fewer.
 fn has_all_names(list: &McpListTools, filter: Option<&ToolFilter>) -> bool {
     let names = filter.and_then(|filter| filter.names.as_ref());
     names.into_iter().flatten().all(|name| list.tools.iter().any(|tool| tool.name == *name))

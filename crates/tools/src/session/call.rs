@@ -1,4 +1,4 @@
-//! A call of a tool that is to run, and the record of one that has.
+//! A call of a tool that is to run, and the record of a call that has run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ pub struct PendingCall {
     pub(super) server: Arc<ToolServer>,
     pub(super) tool: String,
     pub(super) arguments: String,
-    /// The most calls of the response, where this one is beyond them.
+    /// The most calls of the response, if this call exceeds them.
     pub(super) refused_above: Option<u32>,
 }
 
 /// A call that has ended.
 #[derive(Debug)]
 pub struct Called {
-    /// Its number in its turn.
+    /// Number of the call in its turn.
     pub call_idx: u32,
     /// Result of the call.
     pub result: Result<String, CallFailure>,
@@ -31,12 +31,12 @@ pub struct Called {
     pub record: CallRecord,
 }
 
-/// A call in names and times, without its content.
+/// Names and times of a call, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallRecord {
     /// The label of the server.
     pub server: String,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
     /// Duration of the call.
     pub duration: Duration,
@@ -47,7 +47,7 @@ pub struct CallRecord {
 }
 
 impl PendingCall {
-    /// Its name in ledgers: `tool:`, the server's label and the tool.
+    /// Name of the call in ledgers: `tool:`, the server's label and the tool.
     pub fn ledger_name(&self) -> String {
         format!("tool:{}/{}", self.server.label, self.tool)
     }

@@ -1,4 +1,4 @@
-//! The tools of one response: what its model is offered, which of its calls run here, and what came of them.
+//! The tools of one response: those that its model is offered, the calls that run here, and their results.
 //! Follows the events of the answer; does not know how models are asked.
 
 mod begin;
@@ -32,7 +32,7 @@ struct Route {
 pub struct Session {
     request: CreateRequest,
     context: TurnContext,
-    /// The tools by the names by which the model calls them.
+    /// The tools by their names for the model.
     routes: BTreeMap<String, Route>,
     max_calls: u32,
     max_turns: u32,
@@ -45,7 +45,7 @@ pub struct Session {
     /// end on, index of the first call of the last turn among the items of all turns.
     first_call: usize,
     tally: Tally,
-    /// Tokens of the turns before, for engines that count theirs themselves.
+    /// Tokens of the turns before, for engines that count only their own tokens.
     before: TokenCounts,
     /// End of the turn whose calls are running.
     end: Option<ChoiceEnd>,
@@ -67,7 +67,7 @@ pub enum Observed {
 /// Next step after the calls of a turn.
 #[derive(Debug)]
 pub enum TurnOutcome {
-    /// Another turn of the model.
+    /// The model takes another turn.
     Next,
     /// The end of the response.
     End(AnswerEvent),
@@ -91,7 +91,7 @@ fn size_of_result(result: &Result<String, CallFailure>) -> usize {
 }
 
 impl Session {
-    /// A copy of all that makes the next turn's request: `request.into_request(&context)`.
+    /// A copy of all inputs of the next turn's request: `request.into_request(&context)`.
     pub fn next_request(&self) -> (CreateRequest, TurnContext) {
         (self.request.clone(), self.context.clone())
     }

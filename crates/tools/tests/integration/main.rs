@@ -2,4 +2,5 @@
 
 mod http_tools;
 mod mcp_server;
+mod oauth;
 mod sessions;

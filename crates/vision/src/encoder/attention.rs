@@ -13,29 +13,29 @@ use crate::patches::Patches;
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 
 /// Attention among the rows of one picture, whose rows are computed in chunks: the keys and values of all
-/// rows of a layer are stored before the first query of the layer looks at them.
+/// rows of a layer are stored before the first query of the layer reads them.
 pub struct EncoderAttention<B: Backend> {
     shape: AttentionShape,
     cache: B::KvCache,
-    /// Chunks of the rows that see each other on layers that see all.
+    /// Chunks of the rows that attend to each other on layers with global attention.
     whole: Vec<ChunkBatches<B>>,
-    /// Chunks of the rows that see each other on the others.
+    /// Chunks of the rows that attend to each other on the other layers.
     windows: Option<Vec<ChunkBatches<B>>>,
     full_layers: Vec<usize>,
     ropes: Option<(B::RopeTables, RopeStyle)>,
-    /// For each row its index among the patches of the content; empty where rows are in that order.
+    /// Index of each row among the patches of the content; empty if rows are in that order.
     order: Vec<usize>,
     n_rows: usize,
-    /// Pairs of rows that see each other on a layer that sees all.
+    /// Number of pairs of rows that attend to each other on a layer with global attention.
     n_seen: usize,
 }
 
 /// The rows of a chunk, for the two passes over them.
 struct ChunkBatches<B: Backend> {
-    /// With their places among the rows that see each other: for rotation and for storing.
+    /// Batch with the rows' own places, for rotation and for storing.
     storing: B::Batch,
-    /// The same rows in the place of the last ones, so that they see all: what a query in both directions
-    /// sees does not depend on its own place.
+    /// Batch with the same rows at the last positions, so that they attend to all: in both directions, a
+    /// query's result does not depend on its own position.
     looking: B::Batch,
 }
 
@@ -90,7 +90,7 @@ impl<B: Backend> EncoderAttention<B> {
         Ok(Self { shape, cache, whole, windows, full_layers, ropes, order, n_rows, n_seen })
     }
 
-    /// Heads and what they see.
+    /// Heads and the positions that they attend to.
     pub(super) fn shape(&self) -> &AttentionShape {
         &self.shape
     }
@@ -120,7 +120,7 @@ impl<B: Backend> EncoderAttention<B> {
         restored
     }
 
-    /// Number of pairs of rows of which one sees the other, on a layer that sees all.
+    /// Number of pairs of rows of which one attends to the other, on a layer with global attention.
     pub(super) fn n_seen(&self) -> usize {
         self.n_seen
     }
@@ -163,7 +163,7 @@ fn batches_of<'a, B: Backend>(
     }
 }
 
-/// Batches of the chunks of rows in groups of these lengths, within which they see each other.
+/// Batches of the chunks of rows in groups of these lengths, within which they attend to each other.
 fn chunk_batches<B: Backend>(
     backend: &mut B,
     lengths: &[usize],
@@ -217,7 +217,7 @@ fn inputs_of(lengths: &[usize], rotary: &[[u32; 3]]) -> Vec<[BatchInput; 2]> {
     (0..n_rows).step_by(CHUNK_ROWS).map(chunk).collect()
 }
 
-/// Row and column of each row, class tokens at 0; empty where nothing is rotated.
+/// Row and column of each row, class tokens at 0; empty for rows without rotary embeddings.
 fn rotary(config: &VisionConfig, patches: &Patches, order: &[usize]) -> Vec<[u32; 3]> {
     let Some(rotation) = &config.rotation else { return Vec::new() };
     let place = |[row, col]: [u32; 2]| [0, row + rotation.first, col + rotation.first];

@@ -1,5 +1,5 @@
 //! Layers with norms before their blocks, chunk by chunk: first the keys of all rows, then the rest. Does not
-//! know how far an encoding is.
+//! know the progress of an encoding.
 
 use throng_model::backend::{Backend, Scratch};
 use throng_model::shapes::Activation;

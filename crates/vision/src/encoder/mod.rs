@@ -1,8 +1,8 @@
-//! The forward pass of encoders: one for all families, over any backend, in parts that may lie far apart.
-//! Does not know where weights and pictures come from.
+//! The forward pass of encoders: one for all families, over any backend, in parts that may be far apart in
+//! time. Does not know the source of weights and pictures.
 //!
 //! Rows are computed in chunks of [`CHUNK_ROWS`]; a row's bits do not depend on its chunk, so features do not
-//! depend on where the work was parted.
+//! depend on where the work was divided.
 
 mod attention;
 mod layer;
@@ -38,7 +38,7 @@ pub struct Encoding<B: Backend> {
     config: Arc<VisionConfig>,
     weights: Arc<EncoderWeights<B>>,
     patches: Patches,
-    /// Height and width of the picture in pixels, where the content says it.
+    /// Height and width of the picture in pixels, if the content has it.
     size: [usize; 2],
     attention: EncoderAttention<B>,
     chunks: Vec<Chunk<B>>,
@@ -46,7 +46,7 @@ pub struct Encoding<B: Backend> {
     scratch: Scratch<B>,
     stage: Stage,
     deepstack: Vec<Vec<f32>>,
-    /// Multiplications so far, and in all: about, since they only part the work.
+    /// Multiplications so far, and in all: approximate, since they only divide the work.
     n_done: usize,
     n_total: usize,
 }
@@ -58,17 +58,17 @@ struct Chunk<B: Backend> {
     qkv: B::Buffer,
 }
 
-/// What is computed next.
+/// The next computation.
 enum Stage {
-    /// Embeddings of patches, after those that are there.
+    /// Embeddings of patches, after the existing ones.
     Embed(Vec<f32>),
     /// Keys of a chunk in a layer.
     Keys(usize, usize),
     /// The rest of a layer for a chunk.
     Rest(usize, usize),
-    /// Features behind a layer, by the projector of this index.
+    /// Features after a layer, by the projector of this index.
     Deepstack(usize, usize, ProjectorRun),
-    /// Features behind the last layer.
+    /// Features after the last layer.
     Project(ProjectorRun),
 }
 
@@ -76,7 +76,7 @@ impl<B: Backend> Encoding<B> {
     /// Work on a content whose keys and values are held in this type.
     ///
     /// # Errors
-    /// When its pixel values are not those that the encoder reads, or memory does not suffice.
+    /// When the encoder cannot read its pixel values, or memory does not suffice.
     pub fn new(
         mut backend: B,
         config: &Arc<VisionConfig>,
@@ -137,7 +137,7 @@ impl<B: Backend> Encoding<B> {
         Ok(None)
     }
 
-    /// Computes the next chunk. Returns the features behind the last layer once there are all.
+    /// Computes the next chunk. Returns the features after the last layer once all chunks are computed.
     fn compute_next(&mut self) -> Result<Option<Vec<f32>>, BackendError> {
         let weights = Arc::clone(&self.weights);
         let next = match std::mem::replace(&mut self.stage, Stage::Keys(0, 0)) {
@@ -190,7 +190,8 @@ impl<B: Backend> Encoding<B> {
         Ok(None)
     }
 
-    /// What comes behind a layer: projectors of its output from this index on, the next layer, the projector.
+    /// The stage after a layer: projectors of its output from this index on, the next layer, or the
+    /// projector.
     fn behind(&mut self, layer_idx: usize, first: usize) -> Result<Stage, BackendError> {
         let weights = Arc::clone(&self.weights);
         let mut further = weights.deepstack.iter().enumerate().skip(first);
@@ -210,8 +211,8 @@ impl<B: Backend> Encoding<B> {
         Ok(Stage::Project(ProjectorRun::new(self.patch_rows()?)))
     }
 
-    /// Embeddings of some patches after those that are there. Once there are all, their positions and class
-    /// tokens are added, and the rows become those of the chunks.
+    /// Embeds some patches after the existing ones. Once all are embedded, their positions and class tokens
+    /// are added, and the rows become those of the chunks.
     fn embed(&mut self, mut embedded: Vec<f32>) -> Result<Stage, BackendError> {
         let (config, weights) = (Arc::clone(&self.config), Arc::clone(&self.weights));
         let hidden = config.hidden_size;
@@ -238,7 +239,7 @@ impl<B: Backend> Encoding<B> {
         Ok(Stage::Keys(0, 0))
     }
 
-    /// Adds positions and class tokens to the embeddings of all patches, and gives the chunks their rows.
+    /// Adds positions and class tokens to the embeddings of all patches, and copies the rows to the chunks.
     fn place(&mut self, mut rows: Vec<f32>) -> Result<(), BackendError> {
         let (config, weights) = (Arc::clone(&self.config), Arc::clone(&self.weights));
         let hidden = config.hidden_size;

@@ -1,4 +1,4 @@
-//! Projectors, some rows at a time. Does not know where rows come from.
+//! Projectors, some rows at a time. Does not know the source of rows.
 
 use throng_model::backend::{Backend, BackendError, Scratch};
 
@@ -6,12 +6,12 @@ use super::CHUNK_ROWS;
 use crate::arrange::Rows;
 use crate::weights::Step;
 
-/// A projector's work on the rows of a picture, as far as it is.
+/// A projector's work on the rows of a picture, and its progress.
 pub(super) struct ProjectorRun {
     rows: Rows,
     /// The step that is being computed.
     step_idx: usize,
-    /// Its rows so far.
+    /// Rows of output so far.
     output: Vec<f32>,
 }
 
@@ -20,8 +20,8 @@ impl ProjectorRun {
         Self { rows, step_idx: 0, output: Vec::new() }
     }
 
-    /// Computes some rows of a step, of a picture of so many pixels in height and width. Returns the number
-    /// of multiplications, and the rows once there are no further steps.
+    /// Computes some rows of a step, of a picture of this height and width in pixels. Returns the number of
+    /// multiplications, and the rows once there are no further steps.
     pub(super) fn advance<B: Backend>(
         &mut self,
         backend: &mut B,
@@ -50,7 +50,7 @@ impl ProjectorRun {
     }
 }
 
-/// The rows that a step makes of others.
+/// The rows that a step computes from others.
 fn computed<B: Backend>(
     backend: &mut B,
     step: &Step<B>,
@@ -79,7 +79,7 @@ fn computed<B: Backend>(
 }
 
 impl<B: Backend> Step<B> {
-    /// Columns of its rows, made of rows of so many columns.
+    /// Number of columns of the output rows, given those of the input rows.
     fn width(&self, width_in: usize) -> usize {
         match self {
             Self::Linear(_, width) | Self::GatedMlp(_, _, width) => *width,
@@ -87,7 +87,7 @@ impl<B: Backend> Step<B> {
         }
     }
 
-    /// Multiplications a row, of rows of so many columns.
+    /// Multiplications a row, given the number of input columns.
     pub(super) fn n_weights(&self, width_in: usize) -> usize {
         match self {
             Self::Linear(_, width) => width_in * width,

@@ -1,5 +1,5 @@
-//! Layers with norms around their blocks and with bounds of what their linear layers read and give. Does not
-//! know names of tensors.
+//! Layers with norms around their blocks and with bounds of the inputs and outputs of their linear layers.
+//! Does not know names of tensors.
 
 use throng_model::backend::{Backend, BackendError, Columns};
 use throng_model::shapes::Activation;

@@ -11,10 +11,10 @@ use crate::config::{
 };
 use crate::names::{EncoderNames, GGUF, GGUF_JOINED};
 
-/// Largest size of anything.
+/// Largest size that is accepted.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// Most tokens of a picture where the file has no limit.
+/// Maximum number of tokens of a picture where the file has no limit.
 const MAX_TOKENS: usize = 4096;
 
 /// Keys of the file.
@@ -55,7 +55,7 @@ impl Keys<'_> {
     }
 }
 
-/// What `preprocessor_config.json` and `config.json` of the same model say of its pictures. `token_id`
+/// Content of `preprocessor_config.json` and `config.json` of the same model about its pictures. `token_id`
 /// finds a token by its text.
 pub fn processor_of(metadata: &GgufMetadata, token_id: &dyn Fn(&str) -> Option<usize>) -> Option<[Value; 2]> {
     let keys = Keys { metadata, text_width: 0 };
@@ -112,7 +112,7 @@ pub fn processor_of(metadata: &GgufMetadata, token_id: &dyn Fn(&str) -> Option<u
     Some([processor, model])
 }
 
-/// The encoder of a file; an error that names the projector where it is not known.
+/// The encoder of a file; an error that names the projector if it is unknown.
 pub fn from_gguf(
     metadata: &GgufMetadata,
     text_width: usize,
@@ -214,7 +214,7 @@ fn qwen_3(keys: &Keys<'_>) -> Result<VisionConfig, ConfigError> {
     })
 }
 
-/// Norms have the 1 added already.
+/// The encoder of Gemma 3. Its stored gains include the added 1.
 fn gemma_3(keys: &Keys<'_>) -> Result<VisionConfig, ConfigError> {
     let config = encoder(keys, "gemma3")?;
     let side = keys.size("vision.projector.scale_factor")?.unwrap_or(4);

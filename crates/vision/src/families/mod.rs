@@ -1,5 +1,5 @@
-//! The families of encoders, one small file each: how `vision_config` becomes a [`VisionConfig`] and what
-//! tensors are called. Does not know how anything is computed.
+//! The families of encoders, one small file each: from `vision_config` to a [`VisionConfig`] and the names of
+//! tensors. Does not know how anything is computed.
 
 mod gemma4;
 mod gguf;
@@ -29,7 +29,7 @@ pub struct VisionFamily {
     pub from_json: fn(&VisionJson<'_>, &'static str) -> Result<VisionConfig, ConfigError>,
     /// Names of the tensors.
     pub names: &'static EncoderNames,
-    /// Beginnings of the names of the encoder's tensors, of which a file has one.
+    /// Prefixes of the names of the encoder's tensors, of which a file uses one.
     pub prefixes: &'static [&'static str],
     /// Beginnings of the names of the projector's tensors.
     pub projector_prefixes: &'static [&'static str],

@@ -1,6 +1,6 @@
-//! Qwen2.5-VL (arXiv:2502.13923), whose patches see others of their window on most layers, Qwen3-VL
-//! (arXiv:2511.21631) and Qwen 3.5: patches in blocks of 2 × 2, positions interpolated and rotated, and
-//! with Qwen3-VL features of earlier layers, which are added behind the decoder's first layers.
+//! Qwen2.5-VL (arXiv:2502.13923), whose patches attend to others of their window on most layers, Qwen3-VL
+//! (arXiv:2511.21631) and Qwen 3.5: patches in blocks of 2 × 2, positions interpolated and rotated, and with
+//! Qwen3-VL features of earlier layers, which are added after the decoder's first layers.
 
 use throng_model::arch::ConfigError;
 use throng_model::shapes::Activation;

@@ -16,7 +16,7 @@ use throng_model::shapes::Activation;
 
 pub use sandwich::{Clipped, SandwichWeights};
 
-/// Weights of an encoder on a device. What the host computes with is in its memory.
+/// Weights of an encoder on a device. Weights for the host's computations are in its memory.
 pub struct EncoderWeights<B: Backend> {
     pub(crate) patch: Linear<B>,
     /// Table of positions, row after row.
@@ -45,9 +45,9 @@ impl<B: Backend> NormWeights<B> {
 
 /// A layer of one of two kinds.
 pub enum EncoderLayer<B: Backend> {
-    /// With norms before its blocks.
+    /// A layer with norms before its blocks.
     Plain(LayerWeights<B>),
-    /// With norms around its blocks.
+    /// A layer with norms around its blocks.
     Sandwich(Box<SandwichWeights<B>>),
 }
 
@@ -64,13 +64,13 @@ pub struct LayerWeights<B: Backend> {
 pub enum Step<B: Backend> {
     /// A norm of rows.
     Norm(NormWeights<B>),
-    /// A linear layer to so many columns.
+    /// A linear layer to this number of columns.
     Linear(Linear<B>, usize),
-    /// An activation.
+    /// An activation between layers.
     Activation(Activation),
-    /// A gated feed-forward network with an output of so many columns.
+    /// A gated feed-forward network with an output of this number of columns.
     GatedMlp(GatedMlp<B>, Activation, usize),
-    /// Rows in another arrangement; a stored row that it needs.
+    /// Rows in another arrangement, and the stored row that it needs.
     Arrange(Arrangement, Vec<f32>),
 }
 
@@ -83,7 +83,7 @@ pub struct EncoderTensors<'a> {
     pub prefix: &'a str,
     /// Beginning of the names of the projector's tensors.
     pub projector_prefix: &'a str,
-    /// The names.
+    /// Names of the tensors.
     pub names: &'a EncoderNames,
 }
 
@@ -181,7 +181,7 @@ impl StoredMatrix<'_> {
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
-    /// All elements of a tensor, of whatever shape.
+    /// All elements of a tensor of any shape.
     fn numbers(&self, name: &str, n: usize) -> Result<Vec<f32>, TensorError> {
         let tensor = self.source.tensor(name).ok_or_else(|| missing(name))?;
         let n_found: usize = tensor.shape.iter().product();
@@ -272,7 +272,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(Linear { weight, bias })
     }
 
-    /// A linear layer whose outputs are multiplied with stored factors, if there are such.
+    /// A linear layer whose outputs are multiplied with stored factors, if there are any.
     fn scaled(&self, name: &str, scale: &str, [rows, cols]: [usize; 2]) -> Result<Linear<B>, TensorError> {
         if scale.is_empty() {
             return self.linear(MatrixRole::RowParallel, &[(name, rows)], cols);

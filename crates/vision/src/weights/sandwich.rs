@@ -1,5 +1,5 @@
-//! The tensors of layers with norms around their blocks and with bounds of what their linear layers read and
-//! give. Does not know arithmetic.
+//! The tensors of layers with norms around their blocks and with bounds of the inputs and outputs of their
+//! linear layers. Does not know arithmetic.
 
 use throng_model::backend::{Backend, Linear, MatrixRole};
 use throng_model::decoder::weights::TensorError;
@@ -30,7 +30,7 @@ pub struct SandwichWeights<B: Backend> {
 /// A linear layer whose inputs and outputs are bounded.
 pub struct Clipped<B: Backend> {
     pub(crate) linear: Linear<B>,
-    /// Columns of the output.
+    /// Number of columns of the output.
     pub(crate) width: usize,
     pub(crate) input: Option<[f32; 2]>,
     pub(crate) output: Option<[f32; 2]>,

@@ -8,10 +8,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use throng_core::fleet::replica::{self, Load, ResumedContinuation, StepTokens, Timing, TokenReport, Totals};
+use throng_core::fleet::replica::{
+    self, Evictions, Load, ResumedContinuation, StepTokens, Timing, TokenReport, Totals,
+};
 use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
 use throng_core::request::{
-    BeamSearch, EarlyStopping, FinishReason, GenerationDefaults, Priority, SamplingParams, TenantId,
+    BeamSearch, CacheMark, EarlyStopping, FinishReason, GenerationDefaults, Priority, SamplingParams,
+    TenantId,
 };
 use throng_core::scheduling::ServiceRate;
 use throng_core::scheduling::StepTime;
@@ -85,6 +88,7 @@ fn recorded_descriptions() {
         pooling: Some(pooling),
         takes_media: false,
         region: Some("eu".into()),
+        role: Default::default(),
         notice: Some("For research.".into()),
         artifacts: [
             ArtifactKind::TokenizerJson,
@@ -174,6 +178,7 @@ fn recorded_requests() {
     let full = Generate {
         tenant: TenantId("team".into()),
         cache_salt: Some("salt".into()),
+        cache_marks: Vec::new(),
         priority: Priority(-5),
         prompt: [0, 1, u32::MAX].into(),
         media: None,
@@ -183,6 +188,7 @@ fn recorded_requests() {
         adapter: Some("poet".into()),
         n: 3,
         resumed: Vec::new(),
+        holder: None,
     };
     let continuation = |index, output: &[u32]| ResumedContinuation { index, output: output.into() };
     let resumed = vec![continuation(0, &[4, 5]), continuation(2, &[])];
@@ -193,6 +199,8 @@ fn recorded_requests() {
     );
     check("generate", &requests);
     check("command", &[Command::Abort { index: 3 }]);
+    let cache_marks = vec![CacheMark { n_tokens: 160, keep_s: 300 }];
+    check("marked", &[Generate { cache_marks, n: 1, ..Generate::default() }]);
 }
 
 #[test]
@@ -264,6 +272,7 @@ fn recorded_events() {
         last_token: Some(Duration::from_nanos(3_000_000_001)),
         end: Duration::from_nanos(3_000_000_002),
         n_output: 3,
+        pulled_tokens: 0,
     };
     for reason in [
         FinishReason::Stop { token: None },
@@ -315,12 +324,16 @@ fn recorded_statuses() {
         machine: Some(ServiceRate { step_time, n_slots: 9, n_replicas: 1 }),
         total_blocks: 10,
         used_blocks: 11,
+        cached_blocks: 0,
+        marked_blocks: 0,
         totals: Totals {
             steps: 12,
             prompt_tokens: 13,
             output_tokens: 14,
             cache_query_tokens: 15,
             cache_hit_tokens: 16,
+            restored_hit_tokens: 0,
+            evictions: Evictions::default(),
             preemptions: 17,
             drafts: 18,
             draft_tokens: 19,
@@ -330,6 +343,12 @@ fn recorded_statuses() {
             restored_blocks: 0,
             stored_blocks: 0,
             failed_block_transfers: 0,
+            pulled_blocks: 0,
+            failed_pulls: 0,
+            served_blocks: 0,
+            block_bytes: 0,
+            state_blocks: 0,
+            block_pull_ns: 0,
             failed_requests: 21,
             executor_restarts: 22,
         },
@@ -341,8 +360,14 @@ fn recorded_statuses() {
     };
     let stored = vec![BlockKey(0), BlockKey(u64::MAX)];
     let cache = CacheNews { is_snapshot: true, stored, removed: vec![BlockKey(1)] };
-    let full = Status { health: replica::Status::Ready, load, refuses: errors().last(), cache: Some(cache) };
-    let bare = |health| Status { health, load: Load::default(), refuses: None, cache: None };
+    let full = Status {
+        health: replica::Status::Ready,
+        load,
+        refuses: errors().last(),
+        cache: Some(cache),
+        ranks: None,
+    };
+    let bare = |health| Status { health, load: Load::default(), refuses: None, cache: None, ranks: None };
     check("status", &[full, bare(replica::Status::Stalled), bare(replica::Status::Lost)]);
 }
 
@@ -355,6 +380,7 @@ fn recorded_frames() {
         kv_type: "f16".into(),
         name: "throng-cpu-panels-1".into(),
         n_bytes: 48,
+        n_state_parts: 0,
     };
     let root = BlockHash::from_bytes(std::array::from_fn(|i| i as u8));
     let mut tokens: BlockTokens = std::array::from_fn(|i| 100 + i as u32);

@@ -105,7 +105,7 @@ struct Echoing {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct ChoiceProgress {
-    /// Characters of text sent for this choice.
+    /// Number of characters of text sent for this choice.
     n_chars: usize,
     has_begun: bool,
 }

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct TextPlace {
     n_bytes: usize,
-    /// Characters of the text that end before this position.
+    /// Number of characters of the text that end before this position.
     n_chars: usize,
 }
 

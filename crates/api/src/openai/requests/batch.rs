@@ -34,7 +34,7 @@ pub struct BatchParameters {
     metadata: Option<serde_json::Value>,
 }
 
-/// The parameters.
+/// The parameters of `POST /v1/batches`.
 pub const BATCH_FIELDS: &[Field<BatchParameters>] = &[
     field("input_file_id", Text(MAX_ID_BYTES, |r| &mut r.input_file_id), "The file with one request a line."),
     field(

@@ -44,8 +44,8 @@ pub const CONVERSATION_FIELDS: &[Field<Conversation>] = &[
     field(
         "messages",
         Custom(Shape::Array(MAX_MESSAGES, &Shape::Object), |c, node, _| {
-            let Messages { messages, open } = read_messages(node, &mut c.budget)?;
-            (c.messages, c.open_message) = (messages, open);
+            let Messages { messages, open, cache_points } = read_messages(node, &mut c.budget)?;
+            (c.messages, c.open_message, c.cache_points) = (messages, open, cache_points);
             Ok(())
         }),
         "The conversation: role (system, developer, user, assistant, tool) and content (text or text parts).",

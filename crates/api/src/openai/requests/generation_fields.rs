@@ -1,11 +1,11 @@
-//! The table of parameters shared by chat and text completions. Does not know what the parameters do to
-//! tokens.
+//! The table of parameters shared by chat and text completions. Does not know their effect on tokens.
 
 use throng_core::fleet::overload::ServiceClass;
 
 use super::early_stopping::{EARLY_STOPPING, read_early_stopping};
 use super::generation_values::*;
 use super::structured_output::*;
+use crate::cache_hints::{MAX_KEY_BYTES, RETENTIONS, read_cache_key, read_retention};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Ignored, Integer, ModelName, Number, Refused};
 use crate::field::{Field, Range, ReadOptions, Shape, field};
@@ -257,8 +257,22 @@ pub const GENERATION_FIELDS: &[Field<GenerationOptions>] = &[
         "The class of service: 'flex' is batch, 'priority' interactive.",
     ),
     field("safety_identifier", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
-    field("prompt_cache_key", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
-    field("prompt_cache_retention", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
+    field(
+        "prompt_cache_key",
+        Custom(Shape::Text(MAX_KEY_BYTES), |r, node, _| {
+            r.prompt_cache_key = read_cache_key(node)?;
+            Ok(())
+        }),
+        "Requests with one key go to one worker where its load permits, since they begin alike.",
+    ),
+    field(
+        "prompt_cache_retention",
+        Custom(Shape::Choice(RETENTIONS), |r, node, _| {
+            r.keep_cached_s = Some(read_retention(node)?);
+            Ok(())
+        }),
+        "How long the computed prompt is kept ahead of others: 'in_memory' five minutes, or '24h'.",
+    ),
     field("session_id", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
 ];
 

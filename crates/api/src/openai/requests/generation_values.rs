@@ -1,4 +1,4 @@
-//! Readers of the shared parameters with structured values. Does not know what they do to tokens.
+//! Readers of the shared parameters with structured values. Does not know their effect on tokens.
 
 use throng_core::request::TokenId;
 

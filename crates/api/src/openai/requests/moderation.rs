@@ -25,7 +25,7 @@ pub struct ModerationRequest {
     pub ignored: IgnoredParameters,
 }
 
-/// The parameters.
+/// The parameters of `POST /v1/moderations`.
 pub const MODERATION_FIELDS: &[Field<ModerationRequest>] = &[
     field(
         "model",

@@ -11,7 +11,7 @@ use crate::field::{ReadOptions, Shape};
 use crate::json::{JsonType, MAX_TREE_BYTES, Node};
 use crate::spec::{GenerationOptions, MAX_DESCRIPTION_BYTES};
 
-/// Maximum number of texts that are read of a choice; the compiler has a lower bound of its own.
+/// Maximum number of texts that are read from a choice; the compiler has a lower bound of its own.
 const MAX_CHOICES: usize = 10_000;
 
 pub(super) fn read_response_format(

@@ -19,7 +19,7 @@ const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
 /// Input to tokenize.
 #[derive(Debug, Clone)]
 pub enum TokenizeInput {
-    /// A text.
+    /// A text to tokenize as it is.
     Text {
         /// The text, may be empty.
         prompt: String,
@@ -169,7 +169,7 @@ impl DetokenizeRequest {
 /// Texts of tokens, serialized without a copy of all of them.
 #[derive(Clone, Copy)]
 pub struct TokenStrings<'a> {
-    /// Tokens.
+    /// Token ids.
     pub tokens: &'a [TokenId],
     /// Function that returns a token's text.
     pub text: &'a dyn Fn(TokenId) -> String,
@@ -194,7 +194,7 @@ pub struct TokenizeResponse<'a> {
     pub count: usize,
     /// Context length of the model in tokens.
     pub max_model_len: u32,
-    /// Tokens.
+    /// Token ids.
     pub tokens: &'a [TokenId],
     /// Texts of the tokens, if requested.
     pub token_strs: Option<TokenStrings<'a>>,
@@ -206,11 +206,11 @@ pub struct TokenizeResponse<'a> {
 /// Tokens of an image in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ImageSpan {
-    /// Index of the first token that stands for a part of the image.
+    /// Index of the first token that represents a part of the image.
     pub start: u32,
     /// Number of tokens from the first one to the last one, with the separators between them.
     pub length: u32,
-    /// Number of tokens that stand for parts of the image: those that `image_tokens` of a usage counts.
+    /// Number of tokens that represent parts of the image, as `image_tokens` of a usage counts them.
     pub n_tokens: u64,
 }
 

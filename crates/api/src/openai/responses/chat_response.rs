@@ -169,7 +169,7 @@ pub struct ChatChunk<'a> {
     prompt_token_ids: Option<&'a [TokenId]>,
 }
 
-/// Additions to a choice.
+/// Fields that a chunk adds to a choice.
 #[derive(Debug, Serialize)]
 pub struct ChatChunkChoice<'a> {
     index: usize,
@@ -182,7 +182,7 @@ pub struct ChatChunkChoice<'a> {
     token_ids: Option<&'a [TokenId]>,
 }
 
-/// Additions to a message.
+/// Fields that a chunk adds to a message.
 #[derive(Debug, Default, Serialize)]
 pub struct ChatDelta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -54,7 +54,7 @@ impl Serialize for EchoedText<'_> {
 /// Parts of a choice that are set only if the client requested them.
 #[derive(Debug, Default, Serialize)]
 pub struct AskedOfChoice<'a> {
-    /// Output tokens.
+    /// Output tokens of the choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<TokenId>>,
     /// Log-probabilities of the prompt's tokens.
@@ -115,7 +115,7 @@ pub struct CompletionChunk<'a> {
     timings: Option<Timings>,
 }
 
-/// Additions to a choice.
+/// Fields that a chunk adds to a choice.
 #[derive(Debug, Serialize)]
 pub struct CompletionChunkChoice<'a> {
     text: &'a str,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-/// A file.
+/// A kept file, as its endpoints return it.
 #[derive(Debug, Clone, Serialize)]
 pub struct FileObject {
     /// Id of the file.
@@ -27,11 +27,11 @@ pub struct FileObject {
 /// Number of a batch's lines by result.
 #[derive(Debug, Clone, Serialize)]
 pub struct RequestCounts {
-    /// All lines.
+    /// Number of lines.
     pub total: u64,
-    /// Lines with an answer.
+    /// Number of lines with an answer.
     pub completed: u64,
-    /// Lines with an error.
+    /// Number of lines with an error.
     pub failed: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct RequestCounts {
 pub struct BatchErrors {
     /// `list`.
     pub object: &'static str,
-    /// Errors.
+    /// Errors of the batch.
     pub data: Vec<BatchError>,
 }
 
@@ -57,7 +57,7 @@ pub struct BatchError {
     pub param: Option<String>,
 }
 
-/// A batch.
+/// A batch, as its endpoints return it.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs, reason = "the names are those of OpenAI's API")]
 pub struct BatchObject {
@@ -113,6 +113,6 @@ pub struct DeletedObject {
     pub id: String,
     /// Kind of the object.
     pub object: &'static str,
-    /// Always true.
+    /// Always `true`.
     pub deleted: bool,
 }

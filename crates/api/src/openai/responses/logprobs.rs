@@ -109,10 +109,10 @@ impl Serialize for ChatAlternatives<'_> {
     }
 }
 
-/// One token of a text completion's `logprobs`.
+/// A token of a text completion's `logprobs`.
 #[derive(Debug, Clone, Copy)]
 pub struct CompletionToken<'a> {
-    /// Token id.
+    /// Id of the token.
     pub token: TokenId,
     /// Report; `None` for the first token of an echoed prompt, which has no log-probability.
     pub report: Option<&'a TokenReport>,
@@ -151,7 +151,7 @@ impl<'a> CompletionLogprobs<'a> {
     }
 }
 
-/// One of the lists, with an element for each token, serialized without a copy.
+/// A list with an element for each token, serialized without a copy.
 struct OfEach<'s, 'a, F>(&'s CompletionLogprobs<'a>, F);
 
 impl<T: Serialize, F: Fn(&CompletionToken<'_>) -> T> Serialize for OfEach<'_, '_, F> {

@@ -103,7 +103,7 @@ impl<'a> ModelCard<'a> {
         self
     }
 
-    /// Adds what prompts may consist of, if that is more than text.
+    /// Adds the content types that prompts may have beside text.
     pub fn with_images(mut self, takes_images: bool) -> Self {
         self.input_modalities = takes_images.then_some(&["text", "image"]);
         self

@@ -84,7 +84,7 @@ impl Serialize for Vector<'_> {
     }
 }
 
-/// The score of one pair.
+/// Score of one pair of texts.
 #[derive(Debug, Serialize)]
 pub struct Score {
     index: usize,
@@ -99,7 +99,7 @@ impl Score {
     }
 }
 
-/// The class of one text.
+/// Class of one text.
 #[derive(Debug, Serialize)]
 pub struct Classification<'a> {
     index: usize,

@@ -55,9 +55,9 @@ pub struct Finish<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum StopReason<'a> {
-    /// One of the request's `stop`.
+    /// A string of the request's `stop`.
     Text(&'a str),
-    /// One of the request's `stop_token_ids`.
+    /// A token of the request's `stop_token_ids`.
     Token(TokenId),
 }
 

@@ -17,7 +17,7 @@ pub struct Usage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct PromptTokensDetails {
     cached_tokens: u64,
-    /// Absent where the prompt has none.
+    /// Number of prompt tokens of images; absent without images.
     #[serde(skip_serializing_if = "Option::is_none")]
     image_tokens: Option<u64>,
 }
@@ -40,7 +40,7 @@ impl Usage {
         }
     }
 
-    /// Adds the number of prompt tokens that stand for images.
+    /// Adds the number of prompt tokens that represent images.
     pub fn with_images(mut self, image_tokens: u64) -> Self {
         self.prompt_tokens_details.image_tokens = (image_tokens > 0).then_some(image_tokens);
         self

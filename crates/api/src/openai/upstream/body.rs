@@ -6,6 +6,7 @@ use throng_core::request::EarlyStopping;
 use throng_text::exact_number;
 use throng_text::grammar::ConstraintSpec;
 
+use crate::cache_hints::retention_name;
 use crate::error::ApiError;
 use crate::spec::{
     ChatInput, Conversation, GenerationOptions, GenerationSpec, ImagePart, Input, OutputConstraint, Prompt,
@@ -120,7 +121,8 @@ fn put_options(options: &mut GenerationOptions, body: &mut Map<String, Value>) -
         may_end_with_context: _, model: _, stream_options: _, request_id: _, return_tokens_as_token_ids: _,
         max_draft_tokens: _, service_class: _, takes_only_model: _, include_timings: _,
         names, stream, skip_special_tokens, spaces_between_special_tokens, truncate_prompt_tokens,
-        truncation_side, logprobs, prompt_logprobs, return_token_ids, priority, cache_salt, user, ignored,
+        truncation_side, logprobs, prompt_logprobs, return_token_ids, priority, cache_salt, prompt_cache_key, keep_cached_s,
+        user, ignored,
         thinking_token_budget, thinks_if_it_can, constraint,
     } = options;
     let reported = [
@@ -139,6 +141,8 @@ fn put_options(options: &mut GenerationOptions, body: &mut Map<String, Value>) -
     put(body, "truncation_side", (*truncation_side == TruncationSide::Right).then_some("right"));
     put(body, "priority", priority.filter(|priority| *priority != 0));
     put(body, "cache_salt", cache_salt.as_deref());
+    put(body, "prompt_cache_key", prompt_cache_key.as_deref());
+    put(body, "prompt_cache_retention", keep_cached_s.map(retention_name));
     put(body, "user", user.as_deref());
     match thinking_token_budget {
         // Engines refuse it for models without reasoning, and the gateway cannot tell which models these

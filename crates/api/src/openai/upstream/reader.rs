@@ -237,7 +237,7 @@ mod tests {
         AnswerReader::new(&read.expect("valid").spec)
     }
 
-    /// The whole answer from these pieces.
+    /// The whole answer, assembled from these pieces.
     fn answer(mut reader: AnswerReader, pieces: &[Value]) -> Answer {
         let mut answer = Answer::new(1, reader.n_choices(), Tally::default());
         for piece in pieces {

@@ -76,7 +76,12 @@ pub(super) fn models() -> Named {
             ("parent", or_null(text())),
             ("permission", list(permission)),
         ],
-        [("max_model_len", whole()), ("notice", text()), ("input_modalities", list(text()))],
+        [
+            ("max_model_len", whole()),
+            ("notice", text()),
+            ("input_modalities", list(text())),
+            ("state", one_of(&["unloaded", "sleeping", "loading", "loaded", "unloading"])),
+        ],
     );
     let all = object([("object", one_of(&["list"])), ("data", list(named("Model")))], []);
     vec![("Model", model), ("ModelList", all)]
@@ -191,6 +196,16 @@ pub(super) fn operator() -> Named {
         [("object", one_of(&["list"])), ("data", list(object(summary(), []))), ("active_tenants", whole())],
         [],
     );
+    let ranks = object(
+        [
+            ("tensor", whole()),
+            ("pipeline", whole()),
+            ("transport", text()),
+            ("communication_share", or_null(number())),
+            ("losses", whole()),
+        ],
+        [],
+    );
     let worker = object(
         [
             ("name", text()),
@@ -200,6 +215,7 @@ pub(super) fn operator() -> Named {
             ("seconds", or_null(whole())),
             ("models", list(text())),
             ("fingerprint", text()),
+            ("role", one_of(&["prefill", "decode", "both"])),
             ("running", whole()),
             ("waiting", whole()),
             ("used_blocks", whole()),
@@ -208,7 +224,7 @@ pub(super) fn operator() -> Named {
             ("region", or_null(text())),
             ("round_trip_ms", or_null(number())),
         ],
-        [],
+        [("ranks", ranks)],
     );
     vec![
         ("Explanation", explanation),

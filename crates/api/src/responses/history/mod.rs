@@ -1,4 +1,4 @@
-//! From items to the messages that a chat template walks. Items are the truth; messages are made anew for
+//! Converts items to the messages that a chat template reads. Items are stored; messages are made anew for
 //! each request.
 
 mod chain;
@@ -16,8 +16,8 @@ pub use self::chain::History;
 /// Introduction of a summary in the place of older items.
 const SUMMARY: &str = "A summary of the conversation so far:\n\n";
 
-/// Makes messages of items. Items of one turn of the model become one message, and the result of each call
-/// follows it, wherever it stands among the items.
+/// Converts items to messages. Items of one turn of the model become one message, followed by the result of
+/// each call, whatever its place among the items.
 ///
 /// # Errors
 /// `invalid_value` for a call without result and a result without call; `array_above_max_length`.
@@ -100,7 +100,7 @@ fn part_of(content: &Content) -> ContentPart {
     ContentPart::Image(Box::new(ImagePart { source, detail, param }))
 }
 
-/// Messages so far, and the turn of the model that is not over.
+/// Messages so far, and the model's unfinished turn.
 #[derive(Debug, Default)]
 struct Turns {
     messages: Vec<Message>,
@@ -196,7 +196,7 @@ impl Turns {
         self.open.get_or_insert_with(empty)
     }
 
-    /// Text that goes on behind calls is the rest of the same answer; other text is one of its own.
+    /// Adds text of the model: text after calls belongs to the same answer; other text starts a new answer.
     fn say(&mut self, content: &[Content]) -> Result<(), ApiError> {
         let is_rest = self.open.as_ref().is_some_and(|open| !open.tool_calls.is_empty());
         if !is_rest && self.open.as_ref().is_some_and(|open| open.content.is_some()) {

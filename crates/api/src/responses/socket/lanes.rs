@@ -1,19 +1,19 @@
-//! Requests of one connection: those of a lane run one after another, those of different lanes beside each
-//! other. Does not know what they ask for.
+//! Requests of one connection: those of a lane run one after another, those of different lanes concurrently.
+//! Does not know the content of requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::ApiError;
 
-/// Most lanes with a name of a connection.
+/// Maximum number of named lanes of a connection.
 const MAX_NAMED_LANES: usize = 32;
-/// Most responses of a connection that are generated at a time.
+/// Maximum number of responses of a connection that are generated at a time.
 const MAX_RUNNING: usize = 16;
-/// Most requests of a connection that wait for others.
+/// Maximum number of requests of a connection that wait for others.
 const MAX_WAITING: usize = 64;
 
-/// A lane; the one without name is that of requests that name none.
+/// A lane. Requests without a lane's name share the lane without a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(Option<Arc<str>>);
 
@@ -23,7 +23,7 @@ impl Lane {
         Self(Some(name.into()))
     }
 
-    /// Its name, if it has one.
+    /// Name of the lane, if it has one.
     pub fn name(&self) -> Option<&str> {
         self.0.as_deref()
     }
@@ -32,9 +32,9 @@ impl Lane {
 /// The requests of a connection.
 #[derive(Debug)]
 pub struct Lanes<T> {
-    /// Whether a request of each known lane runs.
+    /// Whether a request of each lane runs.
     is_running: BTreeMap<Lane, bool>,
-    /// Requests that wait, in the order in which they came.
+    /// Waiting requests, in order of arrival.
     waiting: VecDeque<(Lane, T)>,
 }
 

@@ -1,5 +1,5 @@
-//! The messages of a client: what they ask for and on which lane, read before the rest of them; and the
-//! message that tells of an error.
+//! The messages of a client: the kind of request and the lane, read before the rest; and the message that
+//! reports an error.
 
 use serde::Serialize;
 
@@ -12,10 +12,10 @@ const CREATE: &str = "response.create";
 const STEER: &str = "response.steer";
 /// Longest name of a lane in bytes.
 const MAX_LANE_BYTES: usize = 256;
-/// Longest name that is looked at.
+/// Maximum bytes of a lane's name.
 const MAX_NAME_BYTES: usize = 4 << 10;
 
-/// What a message has beside the parameters of a response.
+/// Fields of a message other than the parameters of a response.
 #[derive(Debug, Default)]
 pub(crate) struct MessageHead {
     is_steering: bool,
@@ -58,7 +58,7 @@ pub(crate) const MESSAGE_FIELDS: &[Field<MessageHead>] = &[
     ),
 ];
 
-/// A message of a client: it asks for a response.
+/// A message of a client that requests a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientMessage {
     /// Lane of the response.
@@ -68,7 +68,7 @@ pub struct ClientMessage {
 }
 
 impl ClientMessage {
-    /// Reads what a message asks for, and on which lane.
+    /// Reads the kind of request and the lane of a message.
     ///
     /// # Errors
     /// A 400 that names the parameter.
@@ -88,7 +88,7 @@ impl ClientMessage {
     }
 }
 
-/// The message that tells of an error outside a response, or of a response that has not begun.
+/// The message that reports an error outside a response, or of a response that has not begun.
 pub fn error_message(error: &ApiError, lane: &Lane) -> Vec<u8> {
     #[derive(Serialize)]
     struct Told<'a> {

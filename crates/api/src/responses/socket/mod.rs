@@ -1,5 +1,5 @@
-//! WebSocket mode of OpenAI's Responses: the messages of clients, and which of them run beside each other.
-//! Does not know sockets.
+//! WebSocket mode of OpenAI's Responses: the messages of clients, and their scheduling over lanes. Does not
+//! know sockets.
 
 mod lanes;
 mod message;

@@ -27,7 +27,7 @@ pub struct HfConfig {
     model_type: String,
     text_model_type: Option<String>,
     map: Map<String, Value>,
-    /// The keys that something has asked for.
+    /// The keys that have been read.
     read: Rc<RefCell<BTreeSet<String>>>,
 }
 
@@ -50,8 +50,8 @@ impl HfConfig {
         Ok(Self { model_type, text_model_type, map, read: Rc::default() })
     }
 
-    /// Copies the configuration with these sizes where the file leaves them out: transformers does not
-    /// write the sizes of a nested configuration that are its class's defaults.
+    /// Copies the configuration and adds these sizes if the file omits them: transformers does not write the
+    /// sizes of a nested configuration that are its class's defaults.
     pub(super) fn with_defaults(&self, defaults: &[(&str, usize)]) -> Self {
         let mut map = self.map.clone();
         for (key, size) in defaults {
@@ -60,7 +60,7 @@ impl HfConfig {
         self.with_map(map)
     }
 
-    /// Copies the configuration with this size, whatever the file has.
+    /// Copies the configuration with this size in place of the file's.
     pub(super) fn with_size(&self, key: &str, size: usize) -> Self {
         let mut map = self.map.clone();
         map.insert(key.to_owned(), Value::from(size));
@@ -93,8 +93,8 @@ impl HfConfig {
         self.text_model_type.as_deref()
     }
 
-    /// Refuses a key that nothing has read and that could change what is computed, by what transformers reads
-    /// of the family; the names of the others. Called when everything has been read.
+    /// Refuses an unread key that could change results, judged by the keys that transformers reads of the
+    /// family; returns the names of the others. Called when everything has been read.
     pub(super) fn check_understood(&self, list: Option<&ReadKeys>) -> Result<Vec<String>, ConfigError> {
         let unread = understood::judge(&self.map, &self.read.borrow(), list);
         match unread.refused {
@@ -107,7 +107,7 @@ impl HfConfig {
         }
     }
 
-    /// Refuses a model whose weights are quantized in a way that is not known.
+    /// Refuses a model whose weights are quantized in an unknown way.
     pub(super) fn check_quantization(&self) -> Result<(), ConfigError> {
         let key = Scheme::KEYS.into_iter().find(|key| self.get(key).is_some());
         let refused = |found: String| {
@@ -122,7 +122,7 @@ impl HfConfig {
         Scheme::of_config(&self.map).map(drop).map_err(|error| refused(error.to_string()))
     }
 
-    /// A value that is there and not null.
+    /// The value of `key`; `None` if absent or null.
     pub fn get(&self, key: &str) -> Option<&Value> {
         let value = self.map.get(key).filter(|value| !value.is_null())?;
         self.read.borrow_mut().insert(key.to_owned());
@@ -149,14 +149,14 @@ impl HfConfig {
         self.typed(key, "true or false", Value::as_bool)
     }
 
-    /// A list of sizes, if it is there.
+    /// The list of sizes under `key`; `None` if absent.
     pub(super) fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>, ConfigError> {
         self.typed(key, "a list of sizes", |value| {
             value.as_array()?.iter().map(|v| v.as_u64().and_then(|n| usize::try_from(n).ok())).collect()
         })
     }
 
-    /// A list of numbers, if it is there.
+    /// The list of numbers under `key`; `None` if absent.
     pub(super) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, ConfigError> {
         self.typed(key, "a list of numbers", |value| {
             value.as_array()?.iter().map(python_json::number).collect()
@@ -176,7 +176,7 @@ impl HfConfig {
     /// A Llama with the sizes of this file, from which every family starts.
     ///
     /// # Errors
-    /// A key that is missing, or whose value makes no sense.
+    /// A missing key, or a key with an invalid value.
     pub fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
         let hidden_size = self.required_size("hidden_size")?;
         let n_heads = self.required_size("num_attention_heads")?;
@@ -230,7 +230,7 @@ impl HfConfig {
         }
     }
 
-    /// Gives `sliding_window` to the layers that `layer_types` names or, without it, to those that
+    /// Sets `sliding_window` on the layers that `layer_types` names or, without it, on those that
     /// `by_default` picks.
     pub(super) fn slide(
         &self,

@@ -7,7 +7,7 @@ use crate::families::rope_scaling::{Factors, RopeScaling, longrope_amplitude, ya
 use crate::families::{ConfigError, shorten};
 use crate::python_json;
 
-/// Place of a rotary embedding's parameters: in an object of their own or beside it.
+/// Place of a rotary embedding's parameters: an object of their own, or the configuration itself.
 pub(super) struct RopeSource<'a> {
     pub(super) config: &'a HfConfig,
     pub(super) parameters: Option<&'a Map<String, Value>>,
@@ -66,7 +66,8 @@ impl RopeSource<'_> {
         }
     }
 
-    /// The section of positions that each of so many pairs is rotated by; empty where all have one position.
+    /// The section of positions that each of `n_pairs` pairs is rotated by; empty if all have the same
+    /// position.
     pub(super) fn sections(&self, n_pairs: usize) -> Result<Vec<u8>, ConfigError> {
         let key = "mrope_section";
         let Some(value) = self.own(key).or_else(|| self.config.get(key)) else { return Ok(Vec::new()) };
@@ -100,7 +101,7 @@ impl RopeSource<'_> {
         Ok(yarn_amplitude(self.required("factor")?, multiplier).powi(2))
     }
 
-    /// YaRN scaling like transformers' `_compute_yarn_parameters`.
+    /// YaRN scaling as in transformers' `_compute_yarn_parameters`.
     fn yarn(&self) -> Result<RopeScaling, ConfigError> {
         let factor = self.required("factor")?;
         let original_tokens = match self.number("original_max_position_embeddings")? {
@@ -157,8 +158,8 @@ impl RopeSource<'_> {
     }
 }
 
-/// The section of each pair: in blocks, or height and width among time, every third pair, as long as they
-/// last. `None` where there are not as many pairs as sections.
+/// The section of each pair: in blocks, or height and width among time, every third pair, until their numbers
+/// are reached. `None` if the sections do not add up to the number of pairs.
 pub(crate) fn mrope_sections(sizes: [u64; 3], is_interleaved: bool, n_pairs: usize) -> Option<Vec<u8>> {
     let sum = sizes.iter().try_fold(0_u64, |sum, size| sum.checked_add(*size))?;
     if sum != n_pairs as u64 {

@@ -13,24 +13,24 @@ const CONFIGS: &str = include_str!("configs.jsonl");
 /// Degree of a model's support.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Support {
-    /// The whole model.
+    /// The whole model is supported.
     Whole,
-    /// Its text part. Images only if its vision part is known too; never sounds.
+    /// The text part is supported. Images are supported only with a known vision part; sounds never.
     TextOnly,
-    /// Not supported, for this reason.
+    /// Not supported, with the reason.
     None(ConfigError),
 }
 
-/// A repository.
+/// A published repository and its support.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownModel {
-    /// Its id on the hub.
+    /// Id of the model on the hub.
     pub repository: String,
     /// The file that its configuration was taken from.
     pub source: String,
-    /// Degree of its support here.
+    /// Degree of support.
     pub support: Support,
-    /// Its vision part, if it has one.
+    /// Vision part of the model, if it has one.
     pub vision: Option<KnownVision>,
 }
 
@@ -39,7 +39,7 @@ pub struct KnownModel {
 pub struct KnownVision {
     /// `model_type` of the model.
     pub model_type: String,
-    /// `model_type` of the vision part, where the file says it.
+    /// `model_type` of the vision part, if the file has it.
     pub encoder_type: Option<String>,
 }
 

@@ -30,7 +30,7 @@ impl ReadKeys {
             || self.without_default.iter().any(|other| other == key)
     }
 
-    /// Value of the key where a file leaves it out; `None` where that is not known.
+    /// Default value of a key that a file leaves out; `None` if it is not known.
     pub(super) fn default_of(&self, key: &str) -> Option<&Value> {
         self.keys.get(key).or_else(|| self.keys.get(self.aliases.get(key)?.as_str()?))
     }

@@ -11,7 +11,7 @@ pub(super) const FORMAT: Description = Description {
     decode_experts: None,
 };
 
-/// The difference of a code and its zero point has a bit more than either.
+/// Number of bits of the difference of a code and its zero point: one more than either.
 pub(super) const WITH_ZERO_POINT: usize = 5;
 /// Row, of eight neighbouring ones, at each place of a word.
 const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];

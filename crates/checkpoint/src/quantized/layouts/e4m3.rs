@@ -1,5 +1,5 @@
-//! Layers of FP8 (OCP 8-bit Floating Point Specification, E4M3) with scales. Does not know for which elements
-//! a scale is.
+//! Layers of FP8 (OCP 8-bit Floating Point Specification, E4M3) with scales. Does not know the elements that
+//! a scale applies to.
 
 use std::borrow::Cow;
 

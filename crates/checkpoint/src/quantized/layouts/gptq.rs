@@ -1,6 +1,6 @@
 //! GPTQ (arXiv:2210.17323): the codes of a row one after the other in words, `[in * bits / 32, out]`; with
-//! act-order, each column has a group of its own choice. A code of three bits may lie in two words. The first
-//! version stores zero points less one.
+//! act-order, each column has its own choice of group. A code of three bits may span two words. The first
+//! version stores zero points minus one.
 
 use super::super::DecodeError;
 use super::integers::{Integers, by_row, code_at, groups_of, n_words, usual_format};

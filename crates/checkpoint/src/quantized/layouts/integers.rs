@@ -1,7 +1,7 @@
 //! Layers stored as integers with scales for groups of columns. An element is `(code - zero) * scale`. The
-//! differences of code and zero point are small integers again: with scales that F16 has exactly they are
-//! blocks of Q4_0, Q5_0 or Q8_0, exactly. What does not fit is held as F32. Does not know where codes are
-//! stored.
+//! differences of code and zero point are small integers again: with scales that F16 represents exactly they
+//! are blocks of Q4_0, Q5_0 or Q8_0, exactly. Layers that do not fit are held as F32. Does not know where
+//! codes are stored.
 
 use half::f16;
 use throng_kernels::quant::Format;
@@ -9,7 +9,7 @@ use throng_kernels::quant::Format;
 use super::super::DecodeError;
 use super::super::layer::Layer;
 
-/// Elements of a block of the formats that hold integers.
+/// Number of elements of a block of the formats that hold integers.
 const BLOCK: usize = 32;
 
 /// The integers of a layer and their scales.
@@ -24,7 +24,7 @@ pub(super) struct Integers {
     n_groups: usize,
 }
 
-/// The smallest format of blocks that has all integers of so many bits; with nine, F32.
+/// The smallest format of blocks that represents all integers of `bits` bits; with nine, F32.
 pub(super) fn usual_format(bits: usize) -> Format {
     match bits {
         0..=4 => Format::Q4_0,
@@ -34,7 +34,7 @@ pub(super) fn usual_format(bits: usize) -> Format {
     }
 }
 
-/// Words of 32 bits that so many codes take.
+/// Number of 32-bit words of `n` codes of `bits` bits.
 pub(super) fn n_words(n: usize, bits: usize) -> usize {
     n / 32 * bits + (n % 32 * bits).div_ceil(32)
 }
@@ -49,7 +49,7 @@ pub(super) fn code_at(word: impl Fn(usize) -> u32, bits: usize, i: usize) -> u32
     code & ((1 << bits) - 1)
 }
 
-/// The group of each column: that of its place, or one of its own choice.
+/// The group of each column: that of its position, or one of its own choice.
 pub(super) fn groups_of(
     layer: &Layer<'_>,
     end: &str,

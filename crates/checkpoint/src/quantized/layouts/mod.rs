@@ -31,12 +31,12 @@ pub(super) type Decoded = Result<(Format, Vec<u8>), DecodeError>;
 struct Description {
     /// Bits of a code where the layout does not have them as a parameter.
     bits: usize,
-    /// The format in which a layer of so many columns is usually held; its numbers decide. The last argument
-    /// says whether scales are stored in E8M0: where scales in another type happen to be powers of two, it is
-    /// MXFP8 instead of FP8, which takes as much memory.
+    /// The format in which a layer of this number of columns is usually held; its numbers decide. The last
+    /// argument says whether scales are stored in E8M0: where scales in another type happen to be powers of
+    /// two, it is MXFP8 instead of FP8, which takes as much memory.
     usual_format: fn(Layout, usize, bool) -> Format,
     decode: fn(&Layer<'_>, Layout) -> Decoded,
-    /// Decodes rows of one expert where a tensor holds all experts; `None` if no library stores them so.
+    /// Decodes rows of one expert of a tensor with all experts; `None` if no library writes this layout so.
     decode_experts: Option<fn(&Stack<'_>, Layout) -> Decoded>,
 }
 
@@ -78,9 +78,9 @@ layouts! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     kind: LayoutKind,
-    /// Bits of a code.
+    /// Number of bits of a code.
     pub(super) bits: usize,
-    /// Columns that share a scale; without them, those of a row do.
+    /// Number of columns that share a scale; without them, those of a row do.
     pub(super) group: Option<usize>,
     /// Rows and columns that share a scale.
     block: [usize; 2],
@@ -93,12 +93,12 @@ impl Layout {
         Self { kind, bits: kind.description().bits, group: None, block: [0; 2], is_symmetric: false }
     }
 
-    /// The same layout with codes and groups of other sizes.
+    /// This layout with another width of codes and another group size.
     pub(super) const fn with_sizes(self, bits: usize, group: Option<usize>) -> Self {
         Self { bits, group, ..self }
     }
 
-    /// Bits of a code.
+    /// Number of bits of a code.
     pub fn code_bits(self) -> usize {
         self.bits
     }
@@ -142,7 +142,7 @@ impl Layout {
         }
     }
 
-    /// Columns of a group in rows of `cols`.
+    /// Number of columns of a group in rows of `cols`.
     fn group_columns(self, cols: usize) -> usize {
         self.group.unwrap_or(cols).max(1)
     }

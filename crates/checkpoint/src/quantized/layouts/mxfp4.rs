@@ -1,5 +1,5 @@
-//! MXFP4 (OCP Microscaling Formats 1.0) as compressed-tensors names its tensors: the codes and exponents
-//! themselves, in another order than ours.
+//! MXFP4 (OCP Microscaling Formats 1.0) as compressed-tensors names its tensors: the same codes and exponents
+//! as here, in another order.
 
 use safetensors::Dtype;
 use throng_kernels::quant::Format;

@@ -33,7 +33,8 @@ pub(super) struct Ends {
     pub(super) scale: &'static str,
 }
 
-/// Reads codes and the scale of the tensor by these endings of their names; `factor` is what the scale means.
+/// Reads codes and the scale of the tensor with these endings of names; `factor` converts the stored scale
+/// into a factor of the codes.
 pub(super) fn decode(layer: &Layer<'_>, ends: Ends, factor: fn(f32) -> f32) -> Decoded {
     let [rows, cols] = layer.shape;
     layer.check_whole_groups(nvfp4::GROUP)?;

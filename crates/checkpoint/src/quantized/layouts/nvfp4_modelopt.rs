@@ -1,4 +1,4 @@
-//! NVFP4 as ModelOpt names its tensors, with the scale of the tensor as it is.
+//! NVFP4 as ModelOpt names its tensors, with the scale of the tensor itself rather than its inverse.
 
 use super::nvfp4::Ends;
 use super::{Description, Layout, LayoutKind, nvfp4};

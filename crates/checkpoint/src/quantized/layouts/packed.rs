@@ -1,5 +1,5 @@
 //! Packed integers of compressed-tensors: a row's codes one after the other in words of 32 bits, `[out, in *
-//! bits / 32]`, with an offset of half their range. A code may lie in two words.
+//! bits / 32]`, with an offset of half their range. A code may span two words.
 
 use safetensors::Dtype;
 
@@ -52,7 +52,7 @@ fn decode(layer: &Layer<'_>, layout: Layout) -> Decoded {
     Ok(Integers::new(layer.shape, difference, scales, groups.clone(), n_groups).encode())
 }
 
-/// The shape that is stored beside packed codes, whose last word need not be full.
+/// Checks the stored shape of packed codes, whose last word need not be full.
 fn check_shape(layer: &Layer<'_>) -> Result<(), DecodeError> {
     let Some(stored) = layer.find("weight_shape") else { return Ok(()) };
     let dims: Vec<u64> = match stored.dtype {

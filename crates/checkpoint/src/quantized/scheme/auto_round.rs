@@ -12,7 +12,7 @@ pub(super) const METHOD: Method =
     Method { names: &["auto-round", "intel/auto-round"], read: |fields| scheme(fields).map(Some) };
 
 const NAME: &str = "AutoRound";
-/// Characters that make a name in `extra_config` a regular expression.
+/// Characters that turn a name in `extra_config` into a regular expression.
 const SPECIAL: &str = "*+?^$()[]{}|\\";
 
 fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
@@ -74,7 +74,7 @@ impl Kind {
     }
 }
 
-/// GPTQ's packing is meant where integers have no other.
+/// The kind of a packing. Integers without a `packing_format` have GPTQ's.
 fn kind(fields: &mut Fields<'_>) -> Result<Kind, SchemeError> {
     let kinds = [Kind::Gptq, Kind::Awq, Kind::Mx, Kind::Nv];
     let data_type = fields.word("data_type")?.unwrap_or_else(|| "int".to_owned());
@@ -89,7 +89,7 @@ fn kind(fields: &mut Fields<'_>) -> Result<Kind, SchemeError> {
     of_type.find(is_packed_so).ok_or_else(|| fields.refused("packing_format", &packing.into()))
 }
 
-/// An expression must match a name to its end.
+/// An expression must match the whole rest of a name.
 fn target(name: &str) -> Result<Target, RuleError> {
     match name.contains(|c| SPECIAL.contains(c)) {
         true => Target::expression(&format!("(?:{name})$")),

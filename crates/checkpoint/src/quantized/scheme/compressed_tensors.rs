@@ -82,7 +82,7 @@ fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     Ok(Scheme { name: NAME, rules })
 }
 
-/// Rules of all groups: names of layers before expressions. A target that is not understood is the error.
+/// Rules of all groups: names of layers before expressions. An unknown target is an error.
 fn rules_of<'a>(layouts: &[(Layout, &'a [Value])]) -> Result<Rules, &'a Value> {
     let mut targets: Vec<(Layout, &Value)> =
         layouts.iter().flat_map(|(layout, targets)| targets.iter().map(|target| (*layout, target))).collect();

@@ -1,12 +1,11 @@
-//! The fields of one object of a configuration, of which each is known or refused by its name. Does not know
-//! formats.
+//! The fields of one object of a configuration; unknown fields are refused by name. Does not know formats.
 
 use serde_json::{Map, Value};
 
 use super::SchemeError;
 
-/// Fields of any format that do not change what the numbers of the weights mean. Which layers are left as
-/// they are is seen from their tensors; activations, keys and values are held as the engine holds them.
+/// Fields of any format that do not change the weights. Unquantized layers are recognized by their tensors;
+/// activations, keys and values are held as the engine holds them.
 const WITHOUT_EFFECT: [&str; 23] = [
     "quant_method",
     "modules_to_not_convert",
@@ -45,7 +44,7 @@ impl<'a> Fields<'a> {
         Self { format, map, known: WITHOUT_EFFECT.to_vec() }
     }
 
-    /// A value that is there and not null.
+    /// A value that is present and not null.
     pub(super) fn get(&mut self, name: &'static str) -> Option<&'a Value> {
         self.known.push(name);
         self.map.get(name).filter(|value| !value.is_null())
@@ -84,7 +83,7 @@ impl<'a> Fields<'a> {
         Ok(Some(word.to_ascii_lowercase()))
     }
 
-    /// A size of these; where it is left out, the default.
+    /// A size among these; the default if absent.
     pub(super) fn size(
         &mut self,
         name: &'static str,
@@ -96,7 +95,7 @@ impl<'a> Fields<'a> {
         size.ok_or_else(|| self.refused(name, value))
     }
 
-    /// Columns of a group; -1: those of a row.
+    /// Columns of a group; -1 for whole rows.
     pub(super) fn group(&mut self, name: &'static str) -> Result<Option<usize>, SchemeError> {
         let Some(value) = self.get(name) else { return Ok(None) };
         match value.as_i64() {
@@ -120,7 +119,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses a field that nobody has asked for, unless its value says that nothing is done.
+    /// Refuses the remaining fields that no caller has read, except those whose value has no effect.
     pub(super) fn done(self) -> Result<(), SchemeError> {
         let is_neutral = |value: &Value| match value {
             Value::Null | Value::Bool(false) => true,

@@ -46,8 +46,8 @@ fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     Ok(Scheme { name: NAME, rules })
 }
 
-/// Rules of GPTQModel for layers whose name matches an expression: `-:`, they are not quantized, else
-/// otherwise than the rest.
+/// Rules of GPTQModel for layers whose name matches an expression: with `-:` they are not quantized,
+/// otherwise quantized with other parameters.
 fn rules<'a>(
     dynamic: impl Iterator<Item = (&'a String, &'a Value)> + Clone,
     rest: Layout,

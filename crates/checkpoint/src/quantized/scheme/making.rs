@@ -1,5 +1,5 @@
-//! Fields that say how a checkpoint was made, and where it was meant to run: they do not change how weights
-//! are read. Does not know formats.
+//! Fields about the making of a checkpoint and its intended engine: they do not change how weights are read.
+//! Does not know formats.
 
 use super::SchemeError;
 use super::fields::Fields;
@@ -75,7 +75,7 @@ const OF_MAKING: [&str; 20] = [
     "disable_exllama",
 ];
 
-/// Passes over the fields of AWQ and GPTQ, and over those that AutoRound adds to both.
+/// Ignores the fields of AWQ and GPTQ, and those that AutoRound adds to both.
 pub(super) fn pass_over(fields: &mut Fields<'_>) -> Result<(), SchemeError> {
     fields.pass_over(&OF_MAKING);
     fields.pass_over(&OF_AUTO_ROUND);

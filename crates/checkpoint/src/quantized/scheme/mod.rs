@@ -1,5 +1,5 @@
-//! Reads the `quantization_config` of a `config.json` strictly: a field that is not known is refused by name,
-//! because it could change what the stored numbers mean. Does not know tensors.
+//! Reads the `quantization_config` of a `config.json` strictly: an unknown field is refused by name, because
+//! it could change the meaning of the stored numbers. Does not know tensors.
 
 mod auto_round;
 mod awq;
@@ -31,12 +31,12 @@ pub enum SchemeError {
     /// A format without a decoder.
     #[error("{0}")]
     Format(String),
-    /// A known format with a field whose value, or meaning, is not.
+    /// A supported format with a field whose value, or meaning, is unknown.
     #[error("{field} = {found} of {format}")]
     Field {
-        /// The format.
+        /// Name of the format.
         format: &'static str,
-        /// The field.
+        /// Name of the field.
         field: String,
         /// Value of the field.
         found: String,
@@ -44,23 +44,23 @@ pub enum SchemeError {
 }
 
 impl Scheme {
-    /// One layout for all layers.
+    /// A scheme with one layout for all layers.
     pub fn of_all(name: &'static str, layout: Layout) -> Self {
         Self { name, rules: Rules::of_all(layout) }
     }
 
-    /// The layout of a layer of this name; `None` where the configuration does not say.
+    /// The layout of a layer of this name; `None` if the configuration has none.
     pub fn of_layer(&self, layer: &str) -> Option<Layout> {
         self.rules.of_layer(layer)
     }
 
-    /// Keys of a `config.json` that say how weights are quantized; the last one is MLX's.
+    /// Keys of a `config.json` that describe the quantization of weights; the last one is MLX's.
     pub const KEYS: [&'static str; 3] = ["quantization_config", "compression_config", "quantization"];
 
     /// The scheme of a configuration; `None` where it has none.
     ///
     /// # Errors
-    /// For a format that is not known, or a field of it.
+    /// For an unknown format, or an unknown field.
     pub fn of_config(config: &Map<String, Value>) -> Result<Option<Self>, SchemeError> {
         let found = Self::KEYS.iter().find_map(|key| config.get(*key)?.as_object());
         let of_text = || {
@@ -92,7 +92,7 @@ type ReadScheme = fn(&Map<String, Value>) -> Result<Option<Scheme>, SchemeError>
 
 /// Description of a method of quantization.
 struct Method {
-    /// Its values of `quant_method`.
+    /// Values of `quant_method` that select this method.
     names: &'static [&'static str],
     /// Reads its fields; `None` where no layer is decoded by a scheme.
     read: ReadScheme,
@@ -127,13 +127,13 @@ const OTHERS: [(&str, &str); 13] = [
     ("vptq", "VPTQ"),
 ];
 
-/// Methods that have decoders are named as the file names them.
+/// The usual name of a method: for methods with a decoder, the name in the file.
 fn usual_name(method: &str) -> String {
     let known = OTHERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(method));
     known.map_or_else(|| shorten(method), |(_, usual)| (*usual).to_owned())
 }
 
-/// Whether the fields are what MLX writes: bits and a size of groups without a method.
+/// Whether the fields are those of MLX: bits and a size of groups without a method.
 fn is_of_mlx(fields: &Map<String, Value>) -> bool {
     fields.contains_key("bits") && fields.contains_key("group_size")
 }

@@ -39,7 +39,7 @@ fn scheme(map: &Map<String, Value>) -> Result<Option<Scheme>, SchemeError> {
     Ok(Some(Scheme { name: NAME, rules }))
 }
 
-/// `None` where nothing is done.
+/// `None` for layers that are not quantized.
 fn of_algorithm(fields: &mut Fields<'_>, map: &Map<String, Value>) -> Result<Option<Layout>, SchemeError> {
     let algorithm = fields.word("quant_algo")?;
     let (layout, group) = match algorithm.as_deref() {

@@ -1,5 +1,5 @@
-//! Which layers are stored in which of several layouts: rules of which the first that names a layer counts.
-//! Does not know layouts.
+//! Rules that choose the layout of each layer; the first rule that matches a layer decides. Does not know
+//! layouts.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use regex_automata::{Anchored, Input};
 
 use super::super::layouts::Layout;
 
-/// Rules of a configuration.
+/// Maximum number of rules of a configuration.
 const MAX_RULES: usize = 100_000;
 /// Maximum number of regular expressions among them, and maximum bytes of the automaton of each.
 const MAX_EXPRESSIONS: usize = 256;
@@ -17,16 +17,16 @@ const MAX_AUTOMATON_BYTES: usize = 1 << 20;
 /// Layers that a rule is about.
 #[derive(Debug)]
 pub(super) enum Target {
-    /// The layer or all layers of a module of this name, whatever the model around it is called.
+    /// The layer or all layers of a module of this name, in any model.
     Module(String),
-    /// Layers whose name begins with a match, as `re.match` of Python has it.
+    /// Layers whose name begins with a match, as with Python's `re.match`.
     Expression(Box<Regex>),
-    /// All that no other rule is about.
+    /// All layers to which no other rule applies.
     Rest,
 }
 
-/// A rule that cannot be used: an expression that is none, has look-around or is too large, or one rule too
-/// many.
+/// A rule that cannot be used: the expression is invalid, has look-around or is too large, or there are too
+/// many rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RuleError;
 
@@ -43,12 +43,12 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// One layout for all layers.
+    /// Rules with one layout for all layers.
     pub(super) fn of_all(layout: Layout) -> Self {
         Self { rest: Some(layout), ..Self::default() }
     }
 
-    /// A rule after those that are there; `None`: such layers are not quantized.
+    /// Adds a rule after the existing ones; `None`: such layers are not quantized.
     pub(super) fn push(&mut self, target: Target, layout: Option<Layout>) -> Result<(), RuleError> {
         if self.n == MAX_RULES || self.expressions.len() == MAX_EXPRESSIONS {
             return Err(RuleError);
@@ -65,7 +65,7 @@ impl Rules {
         Ok(())
     }
 
-    /// The layout of a layer of this name; `None` where no rule gives it one.
+    /// The layout of the layer of this name; `None` if no rule defines one.
     pub(super) fn of_layer(&self, layer: &str) -> Option<Layout> {
         let input = Input::new(layer).anchored(Anchored::Yes);
         let by_expression = self.expressions.iter().find(|(regex, _)| regex.is_match(input.clone()));

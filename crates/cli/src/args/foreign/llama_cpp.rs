@@ -14,19 +14,19 @@ const KV_TYPE: &str = "--kv-cache-dtype sets the type of keys and values";
 const NOT_SHORTENED: &str = "a conversation that is too long is refused, not shortened";
 const AS_FILES_SAY: &str = "the model is computed as its files say";
 const DRAFTS: &str = "--speculative-config sets num_speculative_tokens";
+const EXPERTS: &str = "--experts-on cpu has the processor compute the experts";
 const ONE_THREADS: &str = "--threads is for prompts and answers";
 
 /// llama.cpp's flags.
 pub const LLAMA_CPP_FLAGS: &[ForeignFlag] = &[
     // devices
-    ignored("n-gpu-layers", One, NO_GPU).also(&["gpu-layers"]),
     ignored("n-gpu-layers-draft", One, NO_GPU).also(&["gpu-layers-draft"]),
     ignored("split-mode", One, NO_GPU),
     ignored("tensor-split", One, NO_GPU),
     ignored("main-gpu", One, NO_GPU),
     ignored("override-tensor", One, NO_GPU),
-    ignored("cpu-moe", Switch, NO_GPU),
-    ignored("n-cpu-moe", One, NO_GPU),
+    ignored("cpu-moe", Switch, EXPERTS),
+    ignored("n-cpu-moe", One, EXPERTS),
     ignored("no-kv-offload", OneWay, NO_GPU),
     ignored("flash-attn", Maybe, "attention never keeps a matrix of all positions").but(&["on", "auto"]),
     // memory and threads
@@ -106,7 +106,7 @@ pub const LLAMA_CPP_FLAGS: &[ForeignFlag] = &[
 
 /// llama.cpp's short flags that the parser would misread as several one-letter flags or reject as unknown.
 pub const SHORT: [(&str, &str); 27] = [
-    ("-ngl", "--n-gpu-layers"),
+    ("-ngl", "--gpu-layers"),
     ("-ngld", "--n-gpu-layers-draft"),
     ("-sm", "--split-mode"),
     ("-ts", "--tensor-split"),

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::load::BenchServerArgs;
-use crate::args::ModelArgs;
+use crate::args::{DeviceChoice, ModelArgs};
 use crate::bounds::{self, within};
 
 /// `throng bench`.
@@ -86,7 +86,10 @@ pub struct BenchMachineArgs {
     /// Most threads; the machine's physical cores when absent
     #[arg(long, value_name = "N", value_parser = within(bounds::THREADS))]
     pub threads: Option<usize>,
-    /// One JSON object a line, for each number of threads, instead of a table
+    /// A GPU to measure beside the processor: vulkan:N or metal
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceChoice>,
+    /// One JSON object a line, for each number of threads and for the device, instead of a table
     #[arg(long)]
     pub json: bool,
 }

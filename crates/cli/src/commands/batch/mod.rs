@@ -1,5 +1,5 @@
-//! `throng batch`: answers the requests of a file without a server. After an interruption it goes on with
-//! the lines that have no result.
+//! `throng batch`: answers the requests of a file without a server. After an interruption it continues with
+//! the lines without a result.
 
 mod output;
 
@@ -26,7 +26,7 @@ use crate::config::{EngineSection, ModelSection};
 use crate::process::output::{line, note};
 use crate::running;
 
-/// Longest line in bytes.
+/// Maximum length of a line in bytes.
 const MAX_LINE_BYTES: usize = 8 << 20;
 
 /// Runs the command.

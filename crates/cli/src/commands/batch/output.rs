@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// The file of results.
+/// File that gets the results.
 #[derive(Debug)]
 pub(super) struct Output {
     file: File,

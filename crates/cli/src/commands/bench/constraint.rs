@@ -1,4 +1,4 @@
-//! The constraint on outputs of `throng bench --constraint`. Does not know what is measured.
+//! The constraint on outputs of `throng bench --constraint`. Does not know the measurements.
 
 use std::sync::Arc;
 

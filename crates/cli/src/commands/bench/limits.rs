@@ -1,24 +1,77 @@
-//! The machine's limits, measured for a model, and the least time that given work takes under them. Does
-//! not know how the work is done.
+//! The limits of the machine or of its GPU, measured for a model, and the minimum time of given work under
+//! them. Does not know how the work is done.
 
+use anyhow::Result;
 use serde::Serialize;
 use throng_core::scheduling::forward_work::Work;
+use throng_gpu::{Adapter, DeviceLimits};
 use throng_kernels::limits::{
     Arithmetic, Pages, ReadBuffer, RegisterLoop, bytes_per_second, operations_per_second,
 };
 use throng_kernels::threads::ThreadPool;
 
+use crate::args::DeviceChoice;
 use crate::process::memory;
+use crate::running::Compute;
+use crate::running::probe;
 
 /// Maximum size in bytes of the buffer for measuring bandwidth: far beyond the caches, a larger one changes
 /// nothing.
 const MOST_READ: usize = 1 << 30;
 const LEAST_READ: usize = 1 << 20;
+/// The same for a driver in software, which is slow.
+const MOST_READ_IN_SOFTWARE: u64 = 64 << 20;
+
+/// Measured figures of a GPU.
+#[derive(Debug, Clone, Serialize)]
+pub struct DeviceFigures {
+    /// Name of the device, and its driver.
+    pub device: String,
+    /// Bytes of the buffers that are read and copied.
+    pub buffer_bytes: u64,
+    /// Bytes a second that a kernel reads.
+    pub read_bytes_per_s: f64,
+    /// Bytes a second that copies read and write.
+    pub copy_bytes_per_s: f64,
+    /// Operations on 32-bit floats a second, without matrix units.
+    pub f32_operations_per_s: f64,
+    /// Operations on 16-bit floats a second; `None` if the device has none.
+    pub f16_operations_per_s: Option<f64>,
+    /// Operations of int8 dot products a second.
+    pub int8_operations_per_s: f64,
+}
+
+/// Measures a GPU; `None` for the processor.
+pub fn device_limits(device: DeviceChoice) -> Option<Result<DeviceFigures>> {
+    let found = probe::chosen(device).transpose()?;
+    Some(found.and_then(|found| {
+        probe::check(&found)?;
+        let most = if found.is_software { MOST_READ_IN_SOFTWARE } else { u64::MAX };
+        let limits = throng_gpu::device_limits(&Adapter::numbered(found.number, false)?, most)?;
+        let DeviceLimits {
+            buffer_bytes,
+            read_bytes_per_s,
+            copy_bytes_per_s,
+            f32_operations_per_s,
+            f16_operations_per_s,
+            int8_operations_per_s,
+        } = limits;
+        Ok(DeviceFigures {
+            device: format!("{}, {}", found.name, found.driver),
+            buffer_bytes,
+            read_bytes_per_s,
+            copy_bytes_per_s,
+            f32_operations_per_s,
+            f16_operations_per_s,
+            int8_operations_per_s,
+        })
+    }))
+}
 
 /// The machine's limits with a given number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limits {
-    /// Number of threads.
+    /// Number of threads; 0 of a GPU.
     pub threads: usize,
     /// The ISA of the fastest int8 products.
     pub int8_instructions: &'static str,
@@ -42,9 +95,9 @@ pub struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
-    /// Memory bandwidth.
+    /// Memory bandwidth is the limit.
     Memory,
-    /// Arithmetic.
+    /// Arithmetic is the limit.
     Compute,
 }
 
@@ -79,6 +132,28 @@ impl Limits {
             read_bytes: buffer.n_bytes(),
             read_bytes_per_s: bytes_per_second(&buffer, &pool),
         })
+    }
+
+    /// Limits of the device that computes a model; `None` if the processor computes a part of it.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn of_device(compute: &Compute, device: DeviceChoice) -> Result<Option<Self>> {
+        if compute.is_divided() {
+            return Ok(None);
+        }
+        let Some(figures) = device_limits(device).transpose()? else { return Ok(None) };
+        Ok(Some(Self {
+            threads: 0,
+            int8_instructions: "device",
+            int8_operations_per_s: figures.int8_operations_per_s,
+            bf16_instructions: "device, f16",
+            bf16_operations_per_s: figures.f16_operations_per_s.unwrap_or(figures.f32_operations_per_s),
+            f32_instructions: "device",
+            f32_operations_per_s: figures.f32_operations_per_s,
+            read_bytes: figures.buffer_bytes as usize,
+            read_bytes_per_s: figures.read_bytes_per_s,
+        }))
     }
 
     /// The least time in seconds for this work, and the resource that determines it. Reading and

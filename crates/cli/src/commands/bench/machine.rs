@@ -9,6 +9,7 @@ use throng_kernels::limits::{
 };
 use throng_kernels::threads::ThreadPool;
 
+use super::limits::{DeviceFigures, device_limits};
 use crate::args::BenchMachineArgs;
 use crate::kv_budget::show;
 use crate::process::caches::Caches;
@@ -66,7 +67,18 @@ pub fn run(arguments: &BenchMachineArgs) -> Result<()> {
         output::line(format_args!("ISA: {}", Isa::best().name()))?;
         output::line(table(&all))?;
     }
-    Ok(())
+    match arguments.device.and_then(device_limits) {
+        None => Ok(()),
+        Some(limits) => {
+            let limits = limits?;
+            if arguments.json {
+                output::line(serde_json::to_string(&limits)?)?;
+            } else {
+                output::line(device_table(&limits))?;
+            }
+            Ok(())
+        }
+    }
 }
 
 /// The powers of two up to `most`, and `most` itself.
@@ -135,6 +147,22 @@ fn table(all: &[Measured]) -> Table {
             all.iter().map(|measured| format!("{:.0} GOP/s", measured.arithmetic[i].operations_per_s / 1e9));
         table.add_row(std::iter::once(name).chain(rates));
     }
+    table
+}
+
+fn device_table(limits: &DeviceFigures) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([String::new(), limits.device.clone()]);
+    let gigabytes = |bytes: f64| format!("{:.1} GB/s", bytes / 1e9);
+    let operations = |rate: f64| format!("{:.0} GOP/s", rate / 1e9);
+    table.add_row([format!("read, {}", show(limits.buffer_bytes)), gigabytes(limits.read_bytes_per_s)]);
+    let copied = "copy, bytes read and written".to_owned();
+    table.add_row([copied, gigabytes(limits.copy_bytes_per_s)]);
+    table.add_row(["f32, in registers".to_owned(), operations(limits.f32_operations_per_s)]);
+    let f16 = limits.f16_operations_per_s.map_or_else(|| "none".to_owned(), operations);
+    table.add_row(["f16, in registers".to_owned(), f16]);
+    table.add_row(["int8, in registers".to_owned(), operations(limits.int8_operations_per_s)]);
     table
 }
 

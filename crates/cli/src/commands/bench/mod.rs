@@ -67,11 +67,11 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     let start_up = StartUp::of(&running);
     let work = running.model.forward_work(running.kv_dtype);
     let n_threads = running::n_threads(&section);
-    // Limits are those of the processor.
-    let on_processor = !running.compute.is_device();
-    let limits = (on_processor && !arguments.no_limits)
-        .then(|| Limits::measure(n_threads, work.step_bytes()))
-        .flatten();
+    let limits = match running.compute.is_device() {
+        _ if arguments.no_limits => None,
+        true => Limits::of_device(&running.compute, section.device)?,
+        false => Limits::measure(n_threads, work.step_bytes()),
+    };
     output::note(format_args!("{}: {n_threads} threads", running.names[0]));
     if let Some(line) = running.describe_quantizing() {
         output::note(line);
@@ -181,7 +181,7 @@ impl Bench<'_> {
     }
 }
 
-/// Random adapters of the benchmark; they stay in memory as long as the result is held.
+/// Random adapters of the benchmark; they are in memory while the result is held.
 fn random_adapters(running: &RunningModel, arguments: &BenchArgs) -> Result<Vec<LoadedAdapter>> {
     let (n, rank) = (arguments.adapters, arguments.adapter_rank);
     let limits = AdapterLimits { max_adapters: n as usize, max_rank: rank, max_bytes: usize::MAX };

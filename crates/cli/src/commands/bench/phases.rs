@@ -1,4 +1,4 @@
-//! The least work of the two phases of a round, prefill and decode. Does not know how long it takes.
+//! The minimum work of the two phases of a round, prefill and decode. Does not know its duration.
 
 use throng_core::scheduling::forward_work::{ForwardWork, Steps, Work};
 

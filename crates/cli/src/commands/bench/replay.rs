@@ -1,6 +1,6 @@
 //! Simulated drafts with a given acceptance probability: an executor in the place of a draft model that
 //! replays the known output of each request and replaces tokens by wrong ones with the probability of a
-//! rejection. Does not know how outputs became known.
+//! rejection. Does not know the source of outputs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

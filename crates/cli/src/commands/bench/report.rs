@@ -16,12 +16,12 @@ pub struct Measured {
     pub prompt_tokens: u32,
     pub generate_tokens: u32,
     pub shared_prefix: u32,
-    /// Prefill: until the last user has its first token.
+    /// Seconds of the prefill: until the last user has its first token.
     pub prefill_s: f64,
     pub prefill_tokens_per_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefill_limit: Option<Share>,
-    /// Decode: from then on.
+    /// Seconds of the decode phase.
     pub decode_s: f64,
     pub decode_tokens_per_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,9 +42,9 @@ pub struct Share {
     pub bytes: f64,
     /// The resource that determines the least time.
     pub binding: Binding,
-    /// The rate at the least time.
+    /// Tokens per second at the least time.
     pub tokens_per_s: f64,
-    /// The figure as a share of the limit.
+    /// Share of the limit that the figure reaches.
     pub share: f64,
 }
 

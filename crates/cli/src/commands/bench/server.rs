@@ -17,11 +17,12 @@ use crate::process::output;
 
 /// First rate of a ramp without `--rate`.
 const FIRST_RATE: f64 = 1.0;
-/// Most runs of a ramp.
+/// Maximum number of runs of a ramp.
 const MAX_RAMP_RUNS: usize = 16;
 /// Runs between the highest rate that the server kept up with and the lowest that it did not.
 const BISECTIONS: usize = 3;
-/// A server keeps up that answers this part of the requests well, and as fast as they come.
+/// Share of good answers, and of the request rate, that a server must reach at a load to be counted as
+/// keeping up.
 const KEEPS_UP: f64 = 0.95;
 
 /// Runs the command.
@@ -156,7 +157,7 @@ async fn one(
     drive(client, load, &options).await
 }
 
-/// The whole length of a run.
+/// Duration of a run, warm-up included.
 fn length(arguments: &BenchServerArgs) -> Nanos {
     Nanos(((arguments.warm_up + arguments.duration) * 1e9) as u64)
 }

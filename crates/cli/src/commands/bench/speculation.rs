@@ -63,7 +63,7 @@ pub async fn run(arguments: &BenchArgs, acceptance: f64) -> Result<()> {
     let replay = move |draft_model| -> Option<Box<dyn throng_core::scheduling::executor::Executor>> {
         Some(Box::new(Replay::new(shared.clone(), acceptance, draft_model)))
     };
-    let running = running::start_with(&section, &engine, Box::new(replay), &mut |_| {})?;
+    let running = running::start_with(&section, &engine, (Box::new(replay), None), &mut |_| {})?;
     let bench = Bench { running: &running, known, arguments };
     bench.compare(1, u64::MAX, 1).await?;
     let mut table = Table::new();

@@ -1,5 +1,5 @@
-//! Predicted against measured: the engine at hand and its simulation with the calibration under the same
-//! requests, on loads that the calibration did not see.
+//! Predicted against measured: this machine's engine, and its simulation with the calibration under the same
+//! requests, on loads that the calibration did not use.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,22 +23,22 @@ use crate::commands::plan::{planned_shape, this_machine};
 use crate::process::output;
 use crate::running::RunningModel;
 
-/// Loads in parts of the highest one that the closed forms predict.
+/// Loads as shares of the highest one that the closed forms predict.
 const LOADS: [f64; 3] = [0.3, 0.7, 1.1];
 
-/// Tokens of prompts and answers in parts of what the calibration measured.
+/// Tokens of prompts and answers as a share of the calibration's measured range.
 const LENGTH_SHARE: f64 = 0.25;
 
-/// Tokens of an answer.
+/// Mean number of tokens of an answer.
 const OUTPUT_TOKENS: f64 = 40.0;
 
-/// Standard deviation of the lengths in parts of the mean.
+/// Standard deviation of the lengths as a share of the mean.
 const VARIATION: f64 = 0.5;
 
 /// Seed of the requests, which are the same in the simulation and on the engine.
 const SEED: u64 = 1;
 
-/// Runs each load for so many seconds, and prints predicted beside measured times.
+/// Runs each load for `seconds` seconds, and prints predicted beside measured times.
 ///
 /// # Errors
 /// When the calibration's range is too small for any load, or the engine fails.

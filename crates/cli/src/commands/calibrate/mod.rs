@@ -19,10 +19,10 @@ use crate::config::{EngineSection, ModelSection};
 use crate::process::output;
 use crate::running::{self, RunningModel};
 
-/// Tokens that each request generates, so that there are steps of decoding alone.
+/// Number of tokens that each request generates, so that there are steps of decoding alone.
 const OUTPUT_TOKENS: u32 = 24;
 
-/// Rounds at the beginning whose steps do not count: threads wake up, weights come into memory.
+/// Number of first rounds whose steps do not count: threads are started, weights are read into memory.
 const WARM_UP_ROUNDS: u64 = 2;
 
 /// Runs the command.
@@ -85,7 +85,7 @@ fn describe(calibration: &Calibration) -> String {
     )
 }
 
-/// Most tokens of a prompt: as many as the arguments and the model's context allow.
+/// Maximum number of tokens of a prompt: as many as the arguments and the model's context allow.
 fn most_prompt(arguments: &CalibrateArgs, running: &RunningModel) -> Result<u32> {
     let context = running.engine.capacity().max_sequence_tokens;
     match context.saturating_sub(OUTPUT_TOKENS).min(arguments.most_prompt_tokens) {

@@ -1,4 +1,4 @@
-//! The end of an answer in a chat. Does not know what answers.
+//! The end of an answer in a chat. Does not know where answers are generated.
 
 /// A finished answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

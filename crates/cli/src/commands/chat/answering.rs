@@ -20,7 +20,7 @@ use crate::running::{self, RunningModel};
 pub enum Answering {
     /// A model in this process.
     Model(Box<RunningModel>),
-    /// A server.
+    /// A server that has the model.
     Server(Arc<Server>),
 }
 
@@ -37,7 +37,7 @@ impl Answering {
         Self::load(arguments)
     }
 
-    /// Answers by a server.
+    /// Answers with the models of a server.
     pub fn by_server(server: Server) -> Self {
         Self::Server(Arc::new(server))
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C in a chat: it stops the answer in progress, and nothing else. Does not know what answers.
+//! Ctrl-C in a chat: it stops only the answer in progress. Does not know where answers are generated.
 
 use std::io;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ pub enum Lines {
         editor: Box<Editor<(), FileHistory>>,
         /// File of the history, if the user's state folder is known.
         history: Option<PathBuf>,
-        /// Prompt before a line.
+        /// Prompt shown before a line.
         prompt: String,
     },
     /// A pipe or a file.
@@ -32,14 +32,14 @@ pub enum Lines {
 pub enum Line {
     /// A message or command; a pasted one may have several lines.
     Text(String),
-    /// Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted,
     /// The input has ended.
     End,
 }
 
 impl Lines {
-    /// Lines of a terminal.
+    /// Reads lines from a terminal.
     ///
     /// # Errors
     /// When the terminal cannot be set up.
@@ -54,7 +54,7 @@ impl Lines {
         Ok(Self::Terminal { editor: Box::new(editor), history, prompt })
     }
 
-    /// The next line.
+    /// Reads the next line.
     ///
     /// # Errors
     /// When the input cannot be read.

@@ -1,5 +1,5 @@
 //! `throng chat` and `throng run`: a conversation in the terminal, streamed, with its history, or one answer.
-//! Does not know what answers.
+//! Does not know where answers are generated.
 
 mod answer;
 mod answering;
@@ -33,7 +33,7 @@ const HELP: &str = "Commands: /image FILE attaches an image, /new starts over, /
 /// Message when the model's context is full.
 const FULL: &str = "The model's context is full: /new starts over, /undo takes the last exchange back.";
 
-/// Hint after the first Ctrl-C at an empty line; the second one in a row leaves.
+/// Hint after the first Ctrl-C at an empty line; the second one in a row ends the chat.
 const HOW_TO_LEAVE: &str = "Ctrl-D or /exit leaves, and so does Ctrl-C again.";
 
 /// Runs the command.
@@ -153,8 +153,8 @@ impl<'a> Chat<'a> {
         self.messages.truncate(self.messages.len().saturating_sub(2).max(n_system));
     }
 
-    /// Ends the chat. The exit status tells a program that wrote messages into a pipe whether all were
-    /// answered.
+    /// Ends the chat. The exit status is 0 only if all messages were answered, for programs that write
+    /// messages into a pipe.
     fn end(&self) -> Result<()> {
         match self.n_unanswered {
             0 => Ok(()),
@@ -164,8 +164,8 @@ impl<'a> Chat<'a> {
         }
     }
 
-    /// Answers one message. If that fails, prints the reason and removes the message; the conversation goes
-    /// on. The part of an answer that was written before Ctrl-C stays in the conversation.
+    /// Answers one message. If that fails, prints the reason and removes the message; the conversation
+    /// continues. The part of an answer that was written before Ctrl-C stays in the conversation.
     async fn answer(&mut self, text: &str, interrupt: &Interrupt) -> Result<()> {
         let images = std::mem::take(&mut self.images);
         self.messages.push(if images.is_empty() { message("user", text) } else { showing(images, text) });

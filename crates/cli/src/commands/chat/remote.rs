@@ -1,4 +1,4 @@
-//! A chat over HTTP with a server that speaks OpenAI's API, in blocking calls. Does not know the terminal.
+//! A chat over HTTP with a server that has OpenAI's API, in blocking calls. Does not know the terminal.
 
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;

@@ -11,11 +11,14 @@ use crate::running::probe::{self, FoundDevice};
 /// Runs the command.
 ///
 /// # Errors
-/// When a driver cannot be asked, or standard output is closed.
+/// When a driver cannot be probed, or standard output is closed.
 pub fn run(arguments: &DevicesArgs) -> Result<()> {
     if let Some(number) = arguments.probe {
         output::line(probe::answer(number)?)?;
         return Ok(());
+    }
+    if arguments.probe_again {
+        probe::forget();
     }
     let found = probe::find()?;
     if found.is_empty() {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 /// Time limit until the server is ready: a model may have to be downloaded first.
 const STARTING: Duration = Duration::from_secs(3600);
-/// Grace period of a server that is asked to end; then it is killed.
+/// Grace period of a server after the request to end; then it is killed.
 const ENDING: Duration = Duration::from_secs(10);
 /// Start of the line of a server's output that contains its address.
 const READY: &str = "Serving on ";

@@ -2,6 +2,7 @@
 //! of fixed size.
 
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::{Result, bail};
 use throng_core::fleet::autoscale::AutoscaleConfig;
@@ -27,7 +28,7 @@ const MAX_HOURS: f64 = 168.0;
 /// Runs the command.
 ///
 /// # Errors
-/// When the arguments make no sense, no fleet meets the load, or the policy oscillates.
+/// When the arguments are invalid, no fleet meets the load, or the policy oscillates.
 pub fn run(arguments: &PlanAutoscaleArgs) -> Result<()> {
     let (plan_arguments, requests) = recorded_load(&arguments.plan)?;
     if plan_arguments.simulate.is_some() || plan_arguments.vary.is_some() || plan_arguments.list_machines {
@@ -101,11 +102,18 @@ fn scaled(
         n_lost: 0,
         inter_token_target_ms: arguments.plan.gap_ms.map(|ms| ms.max(1.0) as u32),
         is_direct: false,
-        n_threads: 1,
+        n_threads: thread::available_parallelism().map_or(1, usize::from),
     };
     let day_fleet = DayFleet { replica: &replica, load, n_fixed: n_planned, part };
     let peak_factor = arguments.plan.load.peak_factor;
     let policy = policy(&arguments.policy, n_planned);
+    if requests.is_none() {
+        let n = (load.requests_per_s * part * settings.seconds).round();
+        output::note(format_args!(
+            "simulating {} h with up to {n} requests for each fleet; --hours 1 takes less time",
+            arguments.hours
+        ));
+    }
     let outcome = simulate_day(&day_fleet, &policy, &settings, |part| {
         Ok(match &requests {
             Some(requests) => Box::new(RecordedDay::new(Arc::clone(requests), part)) as Box<dyn Workload>,

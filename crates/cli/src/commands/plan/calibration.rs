@@ -1,4 +1,4 @@
-//! Files of `throng calibrate`, and the machine that they stand for.
+//! Files of `throng calibrate`, and the machine that they describe.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::process::memory;
 /// Reads a calibration.
 ///
 /// # Errors
-/// When the file cannot be read or is none.
+/// When the file cannot be read or is not a calibration.
 pub fn read(path: &Path) -> Result<Arc<Calibration>> {
     let place = || format!("--calibration {}", path.display());
     let text = std::fs::read_to_string(path).with_context(place)?;
@@ -22,7 +22,7 @@ pub fn read(path: &Path) -> Result<Arc<Calibration>> {
     Ok(Arc::new(calibration))
 }
 
-/// The machine at hand, with the memory that is free now.
+/// This machine, with the memory that is free now.
 pub fn this_machine(memory_bytes: Option<u64>) -> Machine {
     let bytes = memory_bytes.or_else(memory::available_bytes);
     Machine {

@@ -65,8 +65,8 @@ fn add_latent(shape: &mut LayerShape, latent: &LatentConfig, hidden: f64) {
     shape.operations_per_pair = 2.0 * heads * (latent.key_dim() as f64 + rank);
 }
 
-/// The matrices of a network. The configuration gives a squared ReLU a gate: itself, of which files have one
-/// matrix.
+/// The matrices of a network. The configuration gives a squared ReLU a gate that equals its input: files have
+/// one matrix for both.
 fn network(hidden: f64, width: f64, config: &DecoderConfig) -> Vec<Matrix> {
     if config.has_gates && config.activation != Activation::Relu {
         return gated_network(hidden, width);

@@ -31,16 +31,16 @@ pub(super) use model::shape_of as planned_shape;
 pub(super) use recorded::page_maker;
 use view::{FleetView, PlanView, PointView, RefusalView, times};
 
-/// Points of the curve of load and times.
+/// Number of points of the curve of load and times.
 const CURVE_POINTS: u32 = 40;
 
-/// Times that the rate of people is computed anew from how long the best fleet answers.
+/// Number of times that the rate of people is recomputed from the time in which the best fleet answers.
 const PEOPLE_ROUNDS: u32 = 4;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the arguments make no sense, files cannot be read, or no fleet meets the load.
+/// When the arguments are invalid, files cannot be read, or no fleet meets the load.
 pub fn run(arguments: &PlanCommandArgs) -> Result<()> {
     match &arguments.command {
         Some(PlanCommand::Autoscale(arguments)) => autoscale::run(arguments),
@@ -71,7 +71,7 @@ fn run_plan(arguments: &PlanArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes the page of a plan, where there is to be one.
+/// Writes the page of a plan, if one is requested.
 fn write_page(arguments: &PlanArgs, plan: &PlanView) -> Result<()> {
     let Some(path) = &arguments.html else { return Ok(()) };
     std::fs::write(path, page::page(plan)?).with_context(|| format!("--html {}", path.display()))?;
@@ -146,7 +146,7 @@ fn print(plan: &PlanView, top: usize) -> Result<()> {
         output::line(table::autoscaled(autoscaled))?;
     }
     if !plan.refused.is_empty() {
-        output::line(table::refusals(plan))?;
+        output::line(table::refusals(&plan.refused))?;
     }
     for note in &plan.notes {
         output::line(note)?;
@@ -172,7 +172,7 @@ fn fleets(arguments: &PlanArgs, question: &Question, answers: &Answers, setups: 
     shown.map(view).collect()
 }
 
-/// Ways that cannot, with the reason.
+/// Ways to serve the model that cannot meet the load, with the reason.
 fn refusals(answers: &Answers, setups: &[Setup]) -> Vec<RefusalView> {
     let view = |(idx, reason): &(usize, PlanError)| RefusalView {
         setup: setups[*idx].name() + &batches(setups[*idx].batching, setups),
@@ -181,7 +181,7 @@ fn refusals(answers: &Answers, setups: &[Setup]) -> Vec<RefusalView> {
     answers.refused.iter().map(view).collect()
 }
 
-/// The part of a name that tells bounds of batches apart; empty where all setups have the same.
+/// The part of a name that distinguishes bounds of batches; empty if all setups have the same.
 fn batches(batching: Batching, setups: &[Setup]) -> String {
     if setups.iter().all(|setup| setup.batching == batching) {
         return String::new();

@@ -20,20 +20,20 @@ use throng_hub::{HubSettings, cached_folder, locate};
 
 /// A model to plan for.
 pub struct PlannedModel {
-    /// Its shape.
+    /// Shape of the model.
     pub shape: ModelShape,
     /// The type in which `throng serve` holds the weights, where it is not that of the shape.
     pub held_weights: Option<WeightType>,
     /// The model itself, where its weights are on this machine.
     pub loaded: Option<LoadedModel>,
-    /// A remark on what was assumed.
+    /// A remark about an assumption.
     pub note: Option<String>,
 }
 
-/// The model that the arguments name.
+/// The model of the arguments.
 ///
 /// # Errors
-/// When it cannot be read, or sizes make no sense.
+/// When it cannot be read, or sizes are invalid.
 pub fn planned(arguments: &PlanArgs) -> Result<PlannedModel> {
     let mut planned = match &arguments.shape {
         Some(sizes) => PlannedModel { shape: typed(sizes)?, held_weights: None, loaded: None, note: None },
@@ -72,7 +72,8 @@ fn named(model: Option<&str>) -> Result<PlannedModel> {
     Ok(planned)
 }
 
-/// The files of a model here or in the hub's cache, or those of its configuration where there are no weights.
+/// The files of a model on this machine or in the hub's cache; without weights, the files of its
+/// configuration.
 fn place(model: &str) -> Result<PathBuf> {
     let mut settings = HubSettings::from_env(|name| std::env::var(name).ok());
     settings.offline = true;
@@ -83,7 +84,7 @@ fn place(model: &str) -> Result<PathBuf> {
     found.with_context(|| format!("{model} is not on this machine, and throng plan downloads nothing"))
 }
 
-/// The shape of a model whose weights are here, as they are held.
+/// The shape of a model whose weights are on this machine, in the types in which they are held.
 pub fn shape_of(model: &LoadedModel) -> ModelShape {
     let mut shape = of_decoder(&model.name, &model.config);
     shape.weights = weights::held(model, &shape);

@@ -1,4 +1,4 @@
-//! A plan as one page: its numbers in a script that draws plots, without anything from elsewhere.
+//! A plan as one page: its numbers in a script that draws plots, without content of other servers.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use super::view::PlanView;
 /// The page, in which the numbers take the place of a mark.
 const PAGE: &str = include_str!("page.html");
 
-/// The mark.
+/// Mark in the page's template that the plan replaces.
 const MARK: &str = "{{plan}}";
 
 /// The page of a plan.

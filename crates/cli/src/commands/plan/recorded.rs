@@ -30,7 +30,7 @@ use crate::running::RunningModel;
 /// Latest steps of a recording that durations are fitted to.
 const MAX_STEPS: usize = 20_000;
 
-/// A recording that is being written, and the model whose engine it is of.
+/// A recording that is being written, and the model of the recorded engine.
 struct RecordedServer {
     path: PathBuf,
     model: ModelShape,
@@ -57,7 +57,7 @@ pub fn recorded_load(arguments: &PlanArgs) -> Result<(PlanArgs, Option<Arc<[Time
     Ok((with_load, Some(requests.into())))
 }
 
-/// Makes the page of a running model that records into this file.
+/// Creates the page of a running model that records into this file.
 pub fn page_maker(path: &Path, running: &RunningModel) -> Arc<MakePlanPage> {
     let capacity = running.engine.capacity();
     let mut model = shape_of(&running.model);

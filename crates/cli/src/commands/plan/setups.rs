@@ -13,16 +13,16 @@ use super::calibration;
 use super::model::PlannedModel;
 use crate::args::{PlanArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 
-/// Most combinations of machines, parallelism and bounds.
+/// Maximum number of combinations of machines, parallelism and bounds.
 const MAX_SETUPS: usize = 10_000;
 
 /// Requests a second when neither a rate nor people are named.
 const DEFAULT_RATE: f64 = 1.0;
 
-/// Seconds that an answer is taken to last where people wait for it.
+/// Assumed seconds of an answer for which people wait.
 const ASSUMED_ANSWER_S: f64 = 10.0;
 
-/// The machines in the box and those of the operator, with prices.
+/// The built-in machines and those of the operator, with prices.
 ///
 /// # Errors
 /// When a file is malformed or a price is of no machine.
@@ -57,7 +57,7 @@ fn own_figure(value: f64) -> Figure {
 /// The load that the arguments describe.
 ///
 /// # Errors
-/// When a number makes no sense.
+/// When a number is invalid.
 pub fn load(arguments: &PlanLoadArgs) -> Result<Load> {
     let requests_per_s = match (arguments.rate, arguments.users, arguments.people) {
         (Some(rate), _, _) => rate,
@@ -154,7 +154,7 @@ pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, planned: &PlannedMode
     Ok(setups)
 }
 
-/// The model as engines of this machine hold it: processors run `throng serve`.
+/// The model as engines of this machine hold it: on processors, as `throng serve` does.
 fn model_on(machine: &Machine, planned: &PlannedModel) -> ModelShape {
     let weights = planned.held_weights.filter(|_| machine.kind == MachineKind::Processor);
     ModelShape { weights: weights.unwrap_or(planned.shape.weights), ..planned.shape.clone() }

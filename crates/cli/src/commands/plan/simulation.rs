@@ -12,13 +12,13 @@ use throng_plan::simulate::{self, PERCENTILES, Settings, Simulated};
 use super::view::{SimulationView, TimelineView, TimesView};
 use crate::args::PlanArgs;
 
-/// Runs with different seeds.
+/// Number of runs with different seeds.
 const N_RUNS: u32 = 3;
 
-/// Simulates a fleet for so many seconds.
+/// Simulates a fleet for this number of seconds.
 ///
 /// # Errors
-/// When it computes prompts apart, or a number makes no sense.
+/// When it computes prompts apart, or a number is invalid.
 pub fn simulated(
     arguments: &PlanArgs,
     setup: &Setup,

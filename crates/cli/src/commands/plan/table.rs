@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use throng_plan::Catalogue;
 use throng_plan::machine::Machine;
 
-use super::view::{AutoscaleView, DayRunView, FleetView, PlanView, SimulationView};
+use super::view::{AutoscaleView, DayRunView, FleetView, PlanView, RefusalView, SimulationView};
 use crate::kv_budget::show;
 
 /// Reasons of refused ways that are shown without --json.
@@ -47,7 +47,7 @@ pub fn introduction(plan: &PlanView) -> String {
     )
 }
 
-/// The fleets, one a row.
+/// Table of the fleets, one on each row.
 pub fn fleets(plan: &PlanView, top: usize) -> Table {
     let has_price = has_price(plan);
     let mut table = table();
@@ -98,7 +98,7 @@ pub fn simulation(simulation: &SimulationView) -> String {
     )
 }
 
-/// A day with the autoscaler beside one without.
+/// A day with the autoscaler beside a day without.
 pub fn autoscaled(day: &AutoscaleView) -> String {
     let mut table = table();
     table.set_header([
@@ -191,16 +191,28 @@ fn header_of(has_price: bool) -> Vec<String> {
     header.into_iter().map(str::to_owned).collect()
 }
 
-/// Ways that cannot, with their reasons.
-pub fn refusals(plan: &PlanView) -> String {
-    let mut lines: Vec<String> = plan
-        .refused
-        .iter()
-        .take(MAX_REASONS)
-        .map(|refusal| format!("not {}: {}", refusal.setup, refusal.reason))
-        .collect();
-    if plan.refused.len() > MAX_REASONS {
-        lines.push(format!("and {} more; --json lists all", plan.refused.len() - MAX_REASONS));
+/// The reasons why ways cannot meet the load, each with the first of its ways and the number of the others.
+pub fn refusals(refused: &[RefusalView]) -> String {
+    let mut groups: Vec<(&RefusalView, usize)> = Vec::new();
+    for refusal in refused {
+        match groups.iter_mut().find(|(first, _)| first.reason == refusal.reason) {
+            Some((_, n)) => *n += 1,
+            None => groups.push((refusal, 1)),
+        }
+    }
+    let line = |(first, n): &(&RefusalView, usize)| {
+        let others = match n - 1 {
+            0 => String::new(),
+            1 => " and 1 other".to_owned(),
+            n => format!(" and {n} others"),
+        };
+        format!("not {}{others}: {}", first.setup, first.reason)
+    };
+    let shown = &groups[..groups.len().min(MAX_REASONS)];
+    let mut lines: Vec<String> = shown.iter().map(line).collect();
+    let n_more = refused.len() - shown.iter().map(|(_, n)| n).sum::<usize>();
+    if n_more > 0 {
+        lines.push(format!("and {n_more} more; --json lists all"));
     }
     lines.join("\n")
 }
@@ -245,5 +257,28 @@ fn count(n: f64) -> String {
         n if n >= 1e12 => format!("{:.2} T", n / 1e12),
         n if n >= 1e9 => format!("{:.2} B", n / 1e9),
         n => format!("{:.1} M", n / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_reasons_are_shown_once_with_their_number() {
+        let refusal = |setup: String, reason: &str| RefusalView { setup, reason: reason.to_owned() };
+        let mut refused: Vec<RefusalView> =
+            (0..48).map(|n| refusal(format!("h100 x {n}"), "the load is too high")).collect();
+        refused.insert(1, refusal("l4".to_owned(), "the model does not fit"));
+        assert_eq!(
+            refusals(&refused),
+            "not h100 x 0 and 47 others: the load is too high\nnot l4: the model does not fit"
+        );
+        let single: Vec<RefusalView> =
+            (0..MAX_REASONS + 2).map(|n| refusal(format!("box {n}"), &format!("reason {n}"))).collect();
+        let text = refusals(&single);
+        assert_eq!(text.lines().count(), MAX_REASONS + 1);
+        assert!(text.ends_with("and 2 more; --json lists all"), "{text}");
+        assert_eq!(refusals(&single[..1]), "not box 0: reason 0");
     }
 }

@@ -14,7 +14,7 @@ const NAMES: &str = "rate, prompt-tokens, output-tokens, cached-share, host-cach
 /// Plans for each value, and prints the best fleet of each.
 ///
 /// # Errors
-/// When the argument cannot be varied, or a value makes no sense.
+/// When the argument cannot be varied, or a value is invalid.
 pub fn run(arguments: &PlanArgs, catalogue: &Catalogue, variation: &str) -> Result<()> {
     let (name, values) = variation.split_once('=').context("--vary: expected NAME=VALUE,VALUE")?;
     let mut rows = Vec::new();
@@ -39,7 +39,7 @@ pub fn run(arguments: &PlanArgs, catalogue: &Catalogue, variation: &str) -> Resu
     Ok(())
 }
 
-/// The arguments with another value of one of them.
+/// Copies the arguments with another value of one of them.
 fn with(arguments: &PlanArgs, name: &str, value: &str) -> Result<PlanArgs> {
     let mut varied = arguments.clone();
     let number = || value.parse::<f64>().with_context(|| format!("--vary: {name} is {value}, not a number"));

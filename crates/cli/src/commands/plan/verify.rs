@@ -1,4 +1,4 @@
-//! What the product's own loader and memory sizing say of a plan's model.
+//! Size and support of a plan's model, by the product's own loader and memory sizing.
 
 use throng_plan::machine::MachineKind;
 use throng_plan::{Catalogue, Machine};
@@ -9,7 +9,7 @@ use crate::args::PlanArgs;
 use crate::config::{EngineSection, ModelSection};
 use crate::running;
 
-/// Notes about what was checked and what was not.
+/// Notes about the checks that were and were not performed.
 pub fn notes(
     arguments: &PlanArgs,
     planned: &PlannedModel,

@@ -1,4 +1,4 @@
-//! What `throng plan --json` and the page say of a plan: plain numbers in named units.
+//! The form of plans in `throng plan --json` and on the page: plain numbers in named units.
 
 use serde::Serialize;
 use throng_plan::fleet::{FleetPlan, Layout};
@@ -9,33 +9,33 @@ use throng_plan::{Load, ModelShape};
 /// A whole answer.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlanView {
-    /// The model.
+    /// The model to be served.
     pub model: ModelView,
-    /// The load.
+    /// Load of the users.
     pub load: LoadView,
-    /// The targets.
+    /// Targets of the plan.
     pub targets: TargetsView,
     /// Fleets, the best first.
     pub fleets: Vec<FleetView>,
-    /// Ways that cannot, with the reason.
+    /// Ways to serve the model that cannot meet the load, with the reason.
     pub refused: Vec<RefusalView>,
     /// A simulation of the best fleet.
     pub simulation: Option<SimulationView>,
     /// A day with an autoscaler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscale: Option<AutoscaleView>,
-    /// What was checked beyond the numbers, and what is to be known when reading them.
+    /// Checks made beyond the numbers, and remarks for readers.
     pub notes: Vec<String>,
 }
 
 /// A model in numbers.
 #[derive(Debug, Clone, Serialize)]
 pub struct ModelView {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
-    /// All parameters.
+    /// Number of all parameters.
     pub parameters: f64,
-    /// Parameters that one token is multiplied with.
+    /// Parameters that take part in the computation of one token.
     pub active_parameters: f64,
     /// Bytes of all weights.
     pub weight_bytes: f64,
@@ -54,7 +54,7 @@ pub struct LoadView {
     pub prompt_tokens: f64,
     /// Mean number of tokens of an answer.
     pub output_tokens: f64,
-    /// Standard deviation of both in parts of the mean.
+    /// Standard deviation of both lengths, relative to the mean.
     pub variation: f64,
     /// Share of prompt tokens that the prefix cache holds.
     pub cached_share: f64,
@@ -67,47 +67,47 @@ pub struct LoadView {
 pub struct TargetsView {
     /// First token, at the 99th percentile.
     pub first_token_p99_ms: Option<f64>,
-    /// Gaps, at the 99th percentile.
+    /// 99th percentile of the gaps.
     pub gap_p99_ms: Option<f64>,
 }
 
 /// A time in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct TimesView {
-    /// Its mean.
+    /// Mean of the times.
     pub mean_ms: f64,
-    /// The value that 1 % exceed.
+    /// 99th percentile.
     pub p99_ms: f64,
 }
 
 /// A fleet in numbers.
 #[derive(Debug, Clone, Serialize)]
 pub struct FleetView {
-    /// Its name: replicas, machine, parallelism, and bounds of batches where fleets differ in them.
+    /// Name of the fleet: replicas, machine, parallelism, and bounds of batches if fleets differ in them.
     pub name: String,
-    /// Its machine.
+    /// Name of the fleet's machine.
     pub machine: String,
-    /// Devices that share each matrix.
+    /// Number of devices that share each matrix.
     pub tensor_parallel: u32,
-    /// Stages of layers.
+    /// Number of stages of layers.
     pub pipeline_parallel: u32,
-    /// Groups that share the experts.
+    /// Number of groups that share the experts.
     pub expert_parallel: u32,
     /// Whether prompts are computed by replicas of their own.
     pub prefill_apart: bool,
-    /// Most sequences of a step.
+    /// Maximum number of sequences of a step.
     pub max_num_seqs: u32,
-    /// Most tokens of a step.
+    /// Maximum number of tokens of a step.
     pub max_num_batched_tokens: u32,
-    /// Replicas that answer.
+    /// Number of replicas that answer.
     pub replicas: u64,
-    /// Replicas that compute prompts.
+    /// Number of replicas that compute prompts.
     pub prefill_replicas: u64,
-    /// Replicas of each kind that may be lost.
+    /// Number of replicas of each kind that may be lost.
     pub spare_replicas: u64,
-    /// All devices.
+    /// Number of all devices.
     pub devices: u64,
-    /// Load in parts of the highest one within the targets.
+    /// Load, relative to the highest one within the targets.
     pub utilization: f64,
     /// Requests a second that are answered within the targets.
     pub highest_requests_per_s: f64,
@@ -119,11 +119,11 @@ pub struct FleetView {
     pub gap: TimesView,
     /// Mean time to the end of an answer.
     pub answer_ms: f64,
-    /// Duration of a step.
+    /// Mean duration of a step in milliseconds.
     pub step_ms: f64,
-    /// Sequences that decode on a replica.
+    /// Number of sequences that decode on a replica.
     pub running: f64,
-    /// Most of them.
+    /// Largest number of running sequences.
     pub max_running: f64,
     /// Share of the memory for keys and values in use.
     pub kv_cache_used: f64,
@@ -131,15 +131,15 @@ pub struct FleetView {
     pub weight_bytes: f64,
     /// Bytes for keys and values on a device.
     pub kv_cache_bytes: f64,
-    /// Price of an hour.
+    /// Price of the fleet for an hour.
     pub price_per_hour: Option<f64>,
     /// Price of a million output tokens.
     pub price_per_million_tokens: Option<f64>,
-    /// Watts of all devices.
+    /// Power of all devices in watts.
     pub watts: Option<f64>,
     /// Joules of an output token.
     pub joules_per_token: Option<f64>,
-    /// Error of step durations that nine of ten predictions stay below, in parts of the duration.
+    /// Error of step durations that nine of ten predictions stay below, as a share of the duration.
     pub step_error_p90: Option<f64>,
     /// The curve of load and times of one replica.
     pub curve: Vec<PointView>,
@@ -166,49 +166,49 @@ pub struct PointView {
     pub running: f64,
 }
 
-/// A way that cannot.
+/// A way to serve the model that cannot meet the load.
 #[derive(Debug, Clone, Serialize)]
 pub struct RefusalView {
     /// Machine and parallelism.
     pub setup: String,
-    /// The reason.
+    /// Reason for the refusal.
     pub reason: String,
 }
 
 /// A simulation in numbers.
 #[derive(Debug, Clone, Serialize)]
 pub struct SimulationView {
-    /// What was simulated, as a sentence.
+    /// Description of the simulation, as a sentence.
     pub about: String,
-    /// Replicas that were simulated.
+    /// Number of replicas that were simulated.
     pub replicas: u64,
-    /// Replicas that they stand for.
+    /// Number of replicas that the simulated ones represent.
     pub of_replicas: u64,
     /// Runs with different seeds.
     pub runs: u32,
-    /// Requests of the first run.
+    /// Number of requests of the first run.
     pub requests: u64,
     /// First-token times: mean of the first run, 99th percentile as the mean of all runs.
     pub first_token: TimesView,
-    /// Largest distance of a run's 99th percentile from that mean, in parts of it.
+    /// Largest distance of a run's 99th percentile from that mean, as a share of it.
     pub first_token_p99_spread: f64,
-    /// The same of gaps.
+    /// Times of the gaps between tokens.
     pub gap: TimesView,
-    /// The same of gaps.
+    /// Spread of the gaps' 99th percentile over the runs.
     pub gap_p99_spread: f64,
-    /// Output tokens a second of all replicas that it stands for.
+    /// Output tokens a second of all replicas that it represents.
     pub output_tokens_per_s: f64,
-    /// Events of the first run.
+    /// Number of events of the first run.
     pub events: u64,
     /// Percentiles of the lists of times.
     pub percentiles: Vec<f64>,
     /// First-token times at these percentiles, in milliseconds.
     pub first_token_ms: Vec<f64>,
-    /// Gaps.
+    /// Gaps between tokens in milliseconds.
     pub gaps_ms: Vec<f64>,
     /// Times to the end of answers.
     pub answers_ms: Vec<f64>,
-    /// States over time.
+    /// Numbers of requests and sequences over time.
     pub timeline: Vec<TimelineView>,
 }
 
@@ -217,9 +217,9 @@ pub struct SimulationView {
 pub struct TimelineView {
     /// Seconds since the beginning.
     pub at_s: f64,
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub waiting: f64,
-    /// Sequences that run.
+    /// Number of running sequences.
     pub running: f64,
     /// Share of the memory for keys and values in use.
     pub kv_cache_used: f64,
@@ -230,38 +230,38 @@ pub struct TimelineView {
 /// A day with an autoscaler beside one without, in numbers.
 #[derive(Debug, Clone, Serialize)]
 pub struct AutoscaleView {
-    /// Part of the fleet that was simulated.
+    /// Simulated share of the fleet.
     pub part: f64,
-    /// Requests of this part.
+    /// Number of requests of the simulated part.
     pub requests: u64,
     /// The fleet that the autoscaler sizes, then the one of fixed size.
     pub fleets: Vec<DayRunView>,
-    /// Changes of the wanted number of replicas.
+    /// Number of changes of the desired number of replicas.
     pub changes: usize,
-    /// Times that growing followed on shrinking, or the other way round.
+    /// Number of changes from growing to shrinking or back.
     pub turns: usize,
-    /// Most of them within an hour.
+    /// Largest number of turns within an hour.
     pub most_turns_an_hour: usize,
     /// Times that the fleet grew from no replica.
     pub starts_from_zero: usize,
     /// Times that requests of the simulated part found no replica, retries included.
     pub unserved: u64,
-    /// Replicas over time.
+    /// Numbers of replicas over time.
     pub timeline: Vec<ScalePointView>,
 }
 
 /// A day on one fleet.
 #[derive(Debug, Clone, Serialize)]
 pub struct DayRunView {
-    /// Its name.
+    /// Name of the run.
     pub name: String,
     /// Mean number of replicas that run.
     pub mean_replicas: f64,
-    /// Largest number.
+    /// Largest number of replicas.
     pub most_replicas: f64,
     /// Hours of all replicas together.
     pub replica_hours: f64,
-    /// Price of these hours.
+    /// Price of the replica hours.
     pub price: Option<f64>,
     /// Time to the first token that half of the requests exceed.
     pub first_token_p50_ms: f64,
@@ -269,7 +269,7 @@ pub struct DayRunView {
     pub first_token: TimesView,
     /// Time between two tokens.
     pub gap: TimesView,
-    /// Requests without a whole answer, in parts of all.
+    /// Share of requests without a complete answer.
     pub failed_share: f64,
 }
 
@@ -278,13 +278,13 @@ pub struct DayRunView {
 pub struct ScalePointView {
     /// Seconds since the beginning.
     pub at_s: f64,
-    /// Replicas that are wanted.
+    /// Desired number of replicas.
     pub desired: f64,
-    /// Replicas that take requests.
+    /// Number of replicas that take requests.
     pub serving: f64,
-    /// Sequences that run.
+    /// Number of running sequences.
     pub running: f64,
-    /// Sequences that wait.
+    /// Number of waiting sequences.
     pub waiting: f64,
 }
 

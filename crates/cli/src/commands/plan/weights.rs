@@ -1,4 +1,4 @@
-//! Types of a model's weights: as files have them, as this program holds them, or by a configuration alone.
+//! Types of a model's weights: in its files, in this program's memory, or by a configuration alone.
 
 use serde_json::{Map, Value};
 use throng_checkpoint::quantized::{Layout, Scheme};
@@ -32,13 +32,13 @@ pub fn held(model: &LoadedModel, shape: &ModelShape) -> WeightType {
     })
 }
 
-/// Bits of a parameter such that all weights have their real size, and the arithmetic of most of them.
+/// Bits of a parameter such that all weights have their real size; also the arithmetic of most of them.
 fn of_summary(summary: &WeightSummary, shape: &ModelShape, compute: fn(Format) -> ComputeType) -> WeightType {
     let most = summary.formats.first().map_or(Format::BF16, |(format, _)| *format);
     WeightType { bits: summary.n_bytes as f64 * 8.0 / shape.n_parameters(), compute: compute(most) }
 }
 
-/// The type of the weights by a configuration, and a remark where it says that they are quantized.
+/// The type of the weights according to a configuration, with a remark if they are quantized.
 pub fn configured(
     config: &Map<String, Value>,
     decoder: &DecoderConfig,

@@ -1,5 +1,5 @@
-//! Reads the keys of the token issuer over HTTP at intervals, and gives them to the gateway. While the
-//! issuer is unreachable, the last known keys stay valid. Does not know what tokens say.
+//! Reads the keys of the token issuer over HTTP at intervals, and gives them to the gateway. While the issuer
+//! is unreachable, the last known keys stay valid. Does not know the content of tokens.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::error_chain::in_full;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of a response of the issuer.
 const MAX_BYTES: u64 = 1 << 20;
-/// Minimum interval between requests to the issuer, whatever their result and whatever keys tokens name.
+/// Minimum interval between requests to the issuer, independent of their result and of the keys that tokens
+/// name.
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]

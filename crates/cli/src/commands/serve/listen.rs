@@ -1,5 +1,5 @@
-//! The listening sockets of a server: opened here, or passed by systemd or by a predecessor process. Does
-//! not know what is served.
+//! The listening sockets of a server: opened here, or passed by systemd or by a predecessor process. Does not
+//! know the protocols served.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -37,7 +37,7 @@ impl Drop for Listening {
     }
 }
 
-/// Listens where the configuration says, unless systemd passed a socket.
+/// Listens on the configured address, unless systemd passed a socket.
 ///
 /// # Errors
 /// When the address is in use, not permitted or not of this machine. The message names the flag that

@@ -8,12 +8,11 @@ pub(super) mod listen;
 mod offers;
 mod on_demand;
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use throng_engine::EngineHandle;
+use throng_engine::Peers;
 use throng_gateway::{
     Gateway, HeldBytes, LabelActivation, Loading, OnDemandModels, PoolingModel, PoolingOutput, ProcessFacts,
     ServedModel, ServerConfig, Shutdown,
@@ -24,10 +23,12 @@ use throng_model::pooling::{self, ClassifierActivation};
 use throng_text::AnswerFormat;
 use tokio::sync::oneshot;
 
+use self::adapters::ChangedAdapters;
 use self::listen::Listening;
+use self::on_demand::MainModel;
 use super::plan::page_maker;
 use crate::args::{GenerationConfigSource, ServeArgs};
-use crate::config::{AdapterSection, EngineSection, ModelSection, Settings};
+use crate::config::{EngineSection, ModelSection, Settings};
 use crate::observability;
 use crate::process::core_dumps;
 use crate::process::descriptors;
@@ -57,7 +58,7 @@ pub async fn run(arguments: &ServeArgs) -> Result<()> {
     served
 }
 
-/// How long the process waits at exit until standard output is written.
+/// Maximum time that the process waits at exit until standard output is written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 /// Interval of reports to systemd about the progress of loading.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -67,13 +68,19 @@ const LOADING_LIMIT: Duration = Duration::from_secs(600);
 /// Listens at once, and refuses requests as not ready until the model is loaded.
 async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<()> {
     let Settings { model, engine, gateway, adapters, on_demand, .. } = settings;
-    let on_demand = on_demand::models(gateway.on_demand.clone(), on_demand, (&model, &engine));
+    let comes_on_demand = !on_demand.is_empty() || gateway.on_demand.max_pulled_bytes.is_some();
+    let main = MainModel {
+        adapters,
+        changed_adapters: ChangedAdapters::default(),
+        record: gateway.observability.record.clone(),
+        shows_tokenizer: gateway.api.tokenizer_info,
+        engine: Arc::default(),
+    };
+    let on_demand = on_demand::models(gateway.on_demand.clone(), on_demand, (&model, &engine), main.clone());
     // An early read, so that an error in the template is reported before the model is loaded.
     running::chosen_chat_template(&model)?;
-    let shows_tokenizer = gateway.api.tokenizer_info;
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
     let access = gateway.access.clone();
-    let record = gateway.observability.record.clone();
     let observers = observability::observers(&gateway.observability)?;
     let isa = running::isa(&model).map_or_else(|| "none".to_owned(), |isa| isa.name().to_ascii_lowercase());
     let (gateway, loading) = Gateway::loading(gateway, process_facts(isa))?;
@@ -96,14 +103,14 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let is_successor = handover::is_successor();
     let getting_ready = async {
         tracing::info!("listening on {place} while the model is loaded");
-        let (engine, offers) =
-            get_ready((model, engine, adapters), (on_demand, record), shows_tokenizer, &loading, out).await?;
+        let others = (on_demand, comes_on_demand);
+        let offers = get_ready((model, engine), others, &main, &loading, out).await?;
         out.push(&format!("Serving on {address} ({offers})"));
         systemd::ready(&format!("serving on {address}"));
         handover::ready();
-        anyhow::Ok(engine)
+        anyhow::Ok(())
     };
-    let engine = tokio::select! {
+    tokio::select! {
         biased;
         ending = signals.told_to_end() => {
             systemd::stopping("ended before the model was ready");
@@ -112,11 +119,11 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
         }
         ended = &mut serving, if !is_successor => return ended.map_err(Into::into),
         ready = getting_ready => ready?,
-    };
+    }
     let served = serving.await;
     limits::finish(limits).await;
     database::finish(ledger).await;
-    if let Some(engine) = engine {
+    if let Some(engine) = main.engine.lock().unwrap_or_else(PoisonError::into_inner).take() {
         engine.shutdown();
     }
     served.map_err(Into::into)
@@ -131,31 +138,31 @@ pub(super) fn address(place: &str, is_encrypted: bool) -> String {
     }
 }
 
-/// Loads the model and its adapters and gives them to the gateway. Returns the engine, and a description of
-/// the served models for users. Loads nothing if all models are loaded on demand.
+/// Loads the model and its adapters and gives them to the gateway. Returns a description of the served models
+/// for users. Loads nothing if all models are loaded on demand.
 async fn get_ready(
-    (model, engine, section): (ModelSection, EngineSection, AdapterSection),
-    (on_demand, record): (Option<Arc<OnDemandModels>>, Option<PathBuf>),
-    shows_tokenizer: bool,
+    (model, engine): (ModelSection, EngineSection),
+    (on_demand, comes_on_demand): (Arc<OnDemandModels>, bool),
+    main: &MainModel,
     loading: &Loading,
     out: &LineQueue,
-) -> Result<(Option<EngineHandle>, &'static str)> {
-    if let (None, Some(_)) = (&model.model, &on_demand) {
-        if let Some(adapter) = section.modules.first() {
+) -> Result<&'static str> {
+    if model.model.is_none() && comes_on_demand {
+        if let Some(adapter) = main.adapters.modules.first() {
             bail!(
                 "the adapter {} needs the model that it was trained over: name one (model.model)",
                 adapter.name
             );
         }
         tracing::info!("no model is loaded before it is asked for: only those of [[on_demand]] are served");
-        loading.finish_with(Vec::new(), on_demand)?;
-        return Ok((None, offers::TEXT));
+        loading.finish_with(Vec::new(), Some(on_demand))?;
+        return Ok(offers::TEXT);
     }
     let reporting = loading.clone();
     let report = move |done, total| reporting.report(done, total);
-    let running = load(model.clone(), engine, report).await?;
-    running.record(record.as_deref())?;
-    if let Some(path) = &record {
+    let running = load(model.clone(), engine, None, report).await?;
+    running.record(main.record.as_deref())?;
+    if let Some(path) = &main.record {
         loading.offer_plan(page_maker(path, &running));
     }
     tracing::info!("{}: {} threads", running.names[0], running::n_threads(&model));
@@ -166,21 +173,29 @@ async fn get_ready(
     if let Some(notice) = running.notice {
         out.push(notice);
     }
-    let tokenizer_config = running.tokenizer.as_deref().filter(|_| shows_tokenizer).map(|tokenizer| {
+    *main.engine.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.engine.clone());
+    let served = served_main(running, &model, main).await?;
+    let (offers, names) = (offers::of(served.pooling.as_ref()), served.names.clone());
+    loading.finish_with(vec![served], Some(on_demand.clone()))?;
+    on_demand.add_main(names);
+    Ok(offers)
+}
+
+/// The main model in the form that the gateway serves, with its adapters.
+async fn served_main(running: RunningModel, model: &ModelSection, main: &MainModel) -> Result<ServedModel> {
+    let tokenizer_config = running.tokenizer.as_deref().filter(|_| main.shows_tokenizer).map(|tokenizer| {
         let chosen = model.chat_template.as_deref().and_then(|path| text_file::read(path).ok());
         vocabulary::tokenizer_config(&running.model, tokenizer, chosen)
     });
-    let engine = running.engine.clone();
+    let (section, changed) = (main.adapters.clone(), main.changed_adapters.clone());
     let (running, adapters) = tokio::task::spawn_blocking(move || {
-        let adapters = adapters::settings(&running, &section)?;
+        let adapters = adapters::settings(&running, &section, &changed)?;
         anyhow::Ok((running, adapters))
     })
     .await??;
-    let mut served = served_model(running, &model);
-    let offers = offers::of(served.pooling.as_ref());
+    let mut served = served_model(running, model);
     (served.tokenizer_config, served.adapters) = (tokenizer_config.map(Into::into), Some(adapters));
-    loading.finish_with(vec![served], on_demand)?;
-    Ok((Some(engine), offers))
+    Ok(served)
 }
 
 /// Facts about this process for the metrics.
@@ -195,6 +210,7 @@ pub fn process_facts(isa: String) -> ProcessFacts {
 pub(super) async fn load(
     model: ModelSection,
     engine: EngineSection,
+    peers: Option<Peers>,
     mut tell_progress: impl FnMut(u64, u64) + Send + 'static,
 ) -> Result<RunningModel> {
     let (tell, told) = oneshot::channel();
@@ -208,14 +224,14 @@ pub(super) async fn load(
         }
     };
     let work = move || {
-        let _ = tell.send(running::start_reporting(&model, &engine, &mut report));
+        let _ = tell.send(running::start_reporting(&model, &engine, peers, &mut report));
     };
     systemd::busy("loading the model", LOADING_LIMIT);
     std::thread::Builder::new().name("throng-load".into()).spawn(work).context("cannot start a thread")?;
     told.await.context("loading the model panicked")?
 }
 
-/// Limits the number of connections to what the limit of descriptors allows.
+/// Limits the number of connections by the limit of descriptors.
 pub fn fit_connections(server: &mut ServerConfig) {
     let limit = descriptors::raise_limit();
     let n_allowed = descriptors::connections_within(limit, server.max_connections);
@@ -319,8 +335,8 @@ pub(super) async fn told_to_end(signals: Signals, listening: &mut Listening) -> 
     }
 }
 
-/// Completes with the process id of a successor that has taken over. If a successor does not become ready,
-/// this process goes on.
+/// Completes with the process id of a successor that serves. If a successor does not become ready, this
+/// process continues.
 async fn handed_over(signals: &Signals, listening: &Listening) -> u32 {
     loop {
         signals.told_to_hand_over().await;

@@ -1,4 +1,4 @@
-//! Lines printed at the start about how a model can be used. Does not know the model's weights.
+//! Lines printed at the start about the use of a model. Does not know the model's weights.
 
 use throng_gateway::{PoolingModel, PoolingOutput};
 

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use throng_engine::EngineHandle;
 use throng_gateway::{
     FileProgress, ModelLoader, OnDemandConfig, OnDemandModel, OnDemandModels, PullFault, ServedModel,
 };
 
-use super::{load, served_model};
-use crate::config::{EngineSection, ModelSection, OnDemandSection};
+use super::adapters::ChangedAdapters;
+use super::{load, served_main, served_model};
+use crate::config::{AdapterSection, EngineSection, ModelSection, OnDemandSection};
 use crate::error_chain::in_full;
 use crate::model_cache::models_in;
 use throng_hub::{HubError, HubId, HubSettings, Watch, fetch_watched};
@@ -23,26 +25,41 @@ struct Loader {
     engine: EngineSection,
     models: Vec<OnDemandSection>,
     max_pulled_bytes: Option<u64>,
+    main: MainModel,
     /// Paths of the downloaded models, so that loading one does not fetch a newer version.
     pulled: Mutex<BTreeMap<String, PathBuf>>,
+}
+
+/// Settings outside of the section `[model]` with which the main model is loaded again.
+#[derive(Debug, Clone)]
+pub struct MainModel {
+    /// Its adapters.
+    pub adapters: AdapterSection,
+    /// The adapters that clients have left.
+    pub changed_adapters: ChangedAdapters,
+    /// File of the recording of its engine.
+    pub record: Option<PathBuf>,
+    /// Whether clients may ask for its tokenizer.
+    pub shows_tokenizer: bool,
+    /// Its engine, to be ended with the process.
+    pub engine: Arc<Mutex<Option<EngineHandle>>>,
 }
 
 /// Maximum number of downloaded models.
 const MAX_PULLED_MODELS: usize = 256;
 
-/// The models of `[[on_demand]]`, none of them loaded yet. `None` if there are none and downloads are not
-/// allowed.
+/// The models of `[[on_demand]]`, none of them loaded yet; the main model is added once it is loaded.
 pub fn models(
     config: OnDemandConfig,
     models: Vec<OnDemandSection>,
     (base, engine): (&ModelSection, &EngineSection),
-) -> Option<Arc<OnDemandModels>> {
+    main: MainModel,
+) -> Arc<OnDemandModels> {
     let known: Vec<_> = models.iter().map(|model| model.model(base)).collect();
     let max_pulled_bytes = config.max_pulled_bytes;
     let (base, engine, pulled) = (base.clone(), engine.clone(), Mutex::default());
-    let loader = Loader { base, engine, models, max_pulled_bytes, pulled };
-    let is_needed = !known.is_empty() || max_pulled_bytes.is_some();
-    is_needed.then(|| OnDemandModels::new(config, known, Arc::new(loader)))
+    let loader = Loader { base, engine, models, max_pulled_bytes, main, pulled };
+    OnDemandModels::new(config, known, Arc::new(loader))
 }
 
 impl Loader {
@@ -72,9 +89,27 @@ impl ModelLoader for Loader {
         // The configured draft model belongs to the main model.
         engine.speculation = Default::default();
         async move {
-            let running = load(section.clone(), engine, |_, _| {}).await.map_err(|error| in_full(&error))?;
+            let running =
+                load(section.clone(), engine, None, |_, _| {}).await.map_err(|error| in_full(&error))?;
             tracing::info!("{}: {}", running.names[0], running.describe_kv_cache());
             Ok(served_model(running, &section))
+        }
+        .boxed()
+    }
+
+    fn load_main(&self) -> BoxFuture<'static, Result<ServedModel, String>> {
+        let (section, engine, main) = (self.base.clone(), self.engine.clone(), self.main.clone());
+        async move {
+            // The engine that has ended still holds the file of its blocks, which this one goes on with.
+            drop(main.engine.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let loaded = async {
+                let running = load(section.clone(), engine, None, |_, _| {}).await?;
+                // Another engine, with times of its own: the recording before is kept beside this one.
+                running.record(main.record.as_deref())?;
+                *main.engine.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.engine.clone());
+                served_main(running, &section, &main).await
+            };
+            loaded.await.map_err(|error| in_full(&error))
         }
         .boxed()
     }

@@ -10,7 +10,7 @@ use throng_store::{
 use crate::args::TenantArgs;
 use crate::process::output;
 
-/// Objects read at a time.
+/// Number of objects read at a time.
 const N_OBJECTS: usize = 100;
 
 /// Prints all objects with their items, one JSON value a line.
@@ -51,7 +51,7 @@ async fn export_items(store: &dyn Store, object: &StoredObject) -> Result<()> {
     }
 }
 
-/// Deletes all objects.
+/// Deletes all objects of a tenant.
 ///
 /// # Errors
 /// When the database cannot be used, or there is no such organisation or project.

@@ -1,5 +1,5 @@
 //! The processes of the ranks after the first one: started with a handle of the shared memory, watched, and
-//! ended with the group. Does not know what they compute.
+//! ended with the group. Does not know their computation.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use throng_model::parallel::Grid;
 
 /// Descriptor of the shared memory in a rank's process.
 pub(super) const MEMORY_FD: i32 = 3;
-/// Time between two looks at a process: how long its end goes unnoticed.
+/// Interval between checks of a process, which bounds the time until its end is noticed.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Processes that end with this value.
@@ -39,7 +39,7 @@ impl Children {
         Ok(children)
     }
 
-    /// Watches for the end of a process, of which all ranks are told.
+    /// Watches for the end of a process and reports it to all ranks.
     fn watch(&mut self, rank: usize, process: Child, host: &Arc<SharedHost>) -> std::io::Result<()> {
         let process = Arc::new(Mutex::new(process));
         self.processes.push(Arc::clone(&process));

@@ -1,12 +1,13 @@
 //! A process with a part of a model: it opens the model that rank 0 names and follows rank 0's steps until
-//! that is gone. Does not know requests.
+//! that has ended. Does not know requests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use throng_comm::Deadline;
+use throng_comm::mpi::MpiJob;
 use throng_comm::shared::SharedHost;
+use throng_comm::{CommError, Deadline};
 use throng_kernels::threads::ThreadPool;
 use throng_model::decoder::weights::LoadProgress;
 use throng_model::load::{LoadedModel, RunnerOptions};
@@ -14,15 +15,16 @@ use throng_model::parallel::{Grid, probe};
 use throng_model::runner::{FollowError, follow};
 use throng_os::affinity::bind_to;
 
-use super::messages::{Answer, KV_DTYPES, Loaded, Order, Setup, receive, send};
-use super::{START_LIMIT, links};
+use super::START_LIMIT;
+use super::members::Members;
+use super::messages::{Answer, Host, KV_DTYPES, Loaded, Order, Setup, receive, send};
 use crate::args::RankArgs;
 use crate::error_chain::in_full;
 use crate::process::core_dumps;
 use crate::process::signals::Signals;
 use crate::running::{backend, open};
 
-/// Time between two looks whether rank 0's process is still there.
+/// Interval between checks for the end of rank 0's process.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs the command.
@@ -35,32 +37,53 @@ pub fn run(arguments: &RankArgs) -> Result<()> {
     let _signals = Signals::listen().context("cannot receive signals")?;
     let grid = Grid { n_ranks: arguments.ranks, n_stages: arguments.stages };
     let host = inherited(grid)?;
-    core_dumps::forbid();
     let rank = arguments.rank;
-    let membership = host.join(rank)?;
-    let mut all = membership.all();
+    follow_rank_0(&Members::Shared(host.join(rank)?), rank)
+}
+
+/// Runs as a rank of an MPI job that is not its first one.
+///
+/// # Errors
+/// When rank 0's step cannot be followed.
+pub fn run_in_job(job: Arc<MpiJob>) -> Result<()> {
+    let _signals = Signals::listen().context("cannot receive signals")?;
+    let rank = job.rank();
+    let members = Members::Job(job);
+    send(&mut *members.all(), 0, &Host::own(), Deadline::within(START_LIMIT))?;
+    let ended = follow_rank_0(&members, rank);
+    // Rank 0 says why it has ended.
+    match ended {
+        Err(error) if matches!(error.downcast_ref(), Some(CommError::PeerLost { rank: 0, .. })) => Ok(()),
+        ended => ended,
+    }
+}
+
+fn follow_rank_0(members: &Members, rank: usize) -> Result<()> {
+    core_dumps::forbid();
+    let mut all = members.all();
     let by = || Deadline::within(START_LIMIT);
-    let setup: Setup = receive(&mut all, 0, by())?;
+    let setup: Setup = receive(&mut *all, 0, by())?;
+    let grid = setup.grid();
     if !setup.cores.is_empty() {
         bind_to(&setup.cores);
     }
     let loaded = load(&setup, grid, rank);
     let answer: Answer<Loaded> = loaded.as_ref().map(|(_, loaded)| *loaded).map_err(in_full);
-    send(&mut all, 0, &answer, by())?;
+    send(&mut *all, 0, &answer, by())?;
     let (model, _) = loaded?;
     let patience = Duration::from_millis(setup.patience_ms);
-    let mut links = links(&membership, grid, rank, patience);
+    let mut links = members.links(grid, rank, patience);
     let section = setup.section()?;
     let limits = loop {
-        match receive(&mut all, 0, by())? {
+        match receive(&mut *all, 0, by())? {
             Order::Run(limits) => break limits,
             Order::Measure { n_elements } => {
-                let bytes_per_s = probe::read(&mut all, &Arc::new(ThreadPool::new(setup.n_threads)))?;
+                let bytes_per_s = probe::read(&mut *all, &Arc::new(ThreadPool::new(setup.n_threads)))?;
                 probe::sum(&mut links, n_elements);
                 if rank == 1 {
-                    probe::pong(&mut all, n_elements)?;
+                    probe::pong(&mut *all, n_elements)?;
                 }
-                send(&mut all, 0, &bytes_per_s, by())?;
+                send(&mut *all, 0, &bytes_per_s, by())?;
             }
         }
     };
@@ -68,8 +91,8 @@ pub fn run(arguments: &RankArgs) -> Result<()> {
         RunnerOptions { backend: backend(&section), n_threads: setup.n_threads, limits: limits.limits()? };
     let runner = model.rank_runner(&options.threads(), &options, links);
     let answer: Answer<()> = runner.as_ref().map(drop).map_err(ToString::to_string);
-    send(&mut all, 0, &answer, by())?;
-    match follow(runner?, &mut all, model.media().is_some()) {
+    send(&mut *all, 0, &answer, by())?;
+    match follow(runner?, &mut *all, model.media().is_some()) {
         Err(FollowError::Leader(_)) => Ok(()),
         Err(error) => Err(error.into()),
         Ok(never) => match never {},

@@ -1,21 +1,63 @@
-//! Messages between rank 0 and the other processes of a model while they start. Does not know how it is
+//! Messages between rank 0 and the other processes of a model while they start. Does not know how they are
 //! sent.
 
 use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use throng_comm::{Communicator, Deadline};
 use throng_model::kv_cache::KvDtype;
+use throng_model::parallel::Grid;
 use throng_model::runner::RunnerLimits;
+use throng_os::affinity::Cores;
+use throng_os::numa;
 
 use crate::args;
 use crate::config::ModelSection;
 
 /// Longest message, in bytes.
 const MAX_BYTES: usize = 1 << 20;
+
+/// Version of this program, which all ranks share.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Machine of a rank that rank 0 did not start.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Host {
+    version: String,
+    pub(super) name: String,
+    /// Cores of each NUMA node that the process may use.
+    pub(super) nodes: Vec<Vec<usize>>,
+    /// One of the logical cores of each physical core that it may use.
+    pub(super) cores: Vec<usize>,
+}
+
+impl Host {
+    /// The machine of this process.
+    pub(super) fn own() -> Self {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let cores = Cores::allowed();
+        Self {
+            version: VERSION.to_owned(),
+            name: name.trim().to_owned(),
+            nodes: numa::nodes(),
+            cores: cores.logical[..cores.n_physical].to_vec(),
+        }
+    }
+
+    /// Fails if the processes are of different versions, whose messages and bits may differ.
+    ///
+    /// # Errors
+    /// When they are.
+    pub(super) fn check_version(&self, first: &Self) -> Result<()> {
+        if self.version != first.version {
+            bail!("throng {} on {}, and {} on {}", self.version, self.name, first.version, first.name);
+        }
+        Ok(())
+    }
+}
 
 /// The model that a rank opens, and how it computes.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,28 +66,37 @@ pub(super) struct Setup {
     model: String,
     quantize: Option<String>,
     isa: Option<String>,
+    n_ranks: usize,
+    n_stages: usize,
     pub(super) cores: Vec<usize>,
     pub(super) n_threads: usize,
-    /// Longest time that a rank waits for another one that lives, in milliseconds.
+    /// Timeout in milliseconds for another rank whose process is alive.
     pub(super) patience_ms: u64,
 }
 
 impl Setup {
-    pub(super) fn new(section: &ModelSection, model: String, patience_ms: u64) -> Self {
+    pub(super) fn new(section: &ModelSection, model: String, grid: Grid, patience_ms: u64) -> Self {
         Self {
             model,
             quantize: section.quantize.and_then(|to| Some(to.to_possible_value()?.get_name().to_owned())),
             isa: section.isa.map(|isa| isa.name().to_owned()),
+            n_ranks: grid.n_ranks,
+            n_stages: grid.n_stages,
             cores: Vec::new(),
             n_threads: 1,
             patience_ms,
         }
     }
 
+    /// The arrangement of the ranks.
+    pub(super) fn grid(&self) -> Grid {
+        Grid { n_ranks: self.n_ranks, n_stages: self.n_stages }
+    }
+
     /// The section with which the rank opens the model.
     ///
     /// # Errors
-    /// When it names something that this build does not have.
+    /// When it names a feature that this build does not have.
     pub(super) fn section(&self) -> Result<ModelSection> {
         let quantize = self.quantize.as_deref().map(|name| args::Quantization::from_str(name, true));
         let isa = self.isa.as_deref().map(args::parse_isa).transpose().map_err(anyhow::Error::msg)?;
@@ -59,7 +110,7 @@ impl Setup {
     }
 }
 
-/// Report of a rank once its weights are there.
+/// Report of a rank once its weights are loaded.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Loaded {
     /// Bytes of one block of keys and values in each type: f32, f16, bf16, q8_0; `None` where it has none.
@@ -105,19 +156,19 @@ impl Limits {
     }
 }
 
-/// Order for a rank once its weights are there.
+/// Order for a rank once its weights are loaded.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Measure memory and exchanges of rows of so many elements.
+    /// Measure memory and exchanges of rows of this number of elements.
     Measure {
         /// Elements of a row.
         n_elements: usize,
     },
-    /// Make a runner, and follow steps.
+    /// Create a runner, and follow steps.
     Run(Limits),
 }
 
-/// An answer of a rank: what it says, or why it cannot go on.
+/// Answer of a rank: its result, or the reason why it cannot continue.
 pub(super) type Answer<T> = Result<T, String>;
 
 /// Sends a message.

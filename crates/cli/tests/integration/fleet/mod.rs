@@ -201,6 +201,20 @@ fn streams_wait_for_the_last_worker_to_come_back() {
     }
 }
 
+/// The only worker is told to end: it finishes what it runs, so that nothing waits, and ends well.
+#[test]
+fn the_only_worker_finishes_its_streams_before_it_ends() {
+    let mut fleet = Fleet::start(1);
+    let cases = cases();
+    let expected: Vec<Shown> = cases.iter().map(|case| case.ask(fleet.url(), &|| {}).shown).collect();
+    let answers = disturbed(&mut fleet, &cases, |fleet| fleet.signal(0, "TERM"));
+    for ((case, answer), expected) in cases.iter().zip(&answers).zip(&expected) {
+        assert_same(&answer.shown, expected, &format!("the worker ends: {}", case.name));
+        assert_eq!(answer.n_waits, 0, "{}", case.name);
+    }
+    assert!(fleet.ended(0).success());
+}
+
 /// A gateway that did not run finds its timers expired and its sockets full: it reads before it judges, and
 /// loses no worker.
 #[test]

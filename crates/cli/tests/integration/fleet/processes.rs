@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -162,6 +162,11 @@ impl Fleet {
         let process = self.workers[worker].process.as_ref().expect("it runs");
         let kill = format!("kill -{name} {}", process.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");
+    }
+
+    /// Waits until a worker has ended by itself.
+    pub fn ended(&mut self, worker: usize) -> ExitStatus {
+        end(&mut self.workers[worker].process.take().expect("it runs"))
     }
 
     /// Waits until all workers answer, after starting this one again if it was killed.

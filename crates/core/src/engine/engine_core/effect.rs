@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::request::RequestId;
+use crate::request::{RequestId, TokenId};
 use crate::scheduling::batch::ScheduledBatch;
 use crate::scheduling::block_store::StoreOrder;
 use crate::scheduling::masks::SequenceMasks;
@@ -22,11 +22,11 @@ pub enum Effect {
     Refuse {
         /// Id of the submitted request.
         request: RequestId,
-        /// Reason.
+        /// Reason of the failure.
         failure: EngineFailure,
     },
-    /// A request does not wait any more: see [`Intake::leave_queue`](crate::engine::Intake::leave_queue).
-    /// Once for each submitted request.
+    /// A request no longer waits: see [`Intake::leave_queue`](crate::engine::Intake::leave_queue). Sent once
+    /// for each submitted request.
     LeaveQueue {
         /// Queued tokens that it counted: [`crate::request::Request::n_queued_tokens`].
         n_tokens: usize,
@@ -35,8 +35,13 @@ pub enum Effect {
     Deliver {
         /// Request of the stream.
         request: RequestId,
-        /// The event.
+        /// The event for the reader.
         event: StreamEvent,
+    },
+    /// The next tokens of [`swap_plain_tokens`](super::EngineCore::swap_plain_tokens), for their readers.
+    DeliverPlain {
+        /// Number of tokens.
+        n_tokens: usize,
     },
     /// The stream of a request ends, after its last event or with a failure. Once for each accepted
     /// request.
@@ -45,27 +50,27 @@ pub enum Effect {
         request: RequestId,
         /// Failure that ended the stream; `None` if all its continuations have finished.
         failure: Option<EngineFailure>,
-        /// Trace of its time.
+        /// Times of the request in the engine.
         trace: Arc<RequestTrace>,
     },
     /// Run this batch on the current executor, after the batches before; its end is reported with
     /// [`Input::StepDone`](super::Input::StepDone).
     Execute {
-        /// The current executor.
+        /// Epoch of the current executor.
         epoch: Epoch,
         /// Batch to run.
         batch: Arc<ScheduledBatch>,
     },
     /// Evaluate these masks, which no step has yet, and report it with
     /// [`Input::MasksEvaluated`](super::Input::MasksEvaluated). The masks of a batch must be evaluated too,
-    /// which is reported if they are awaited.
+    /// and reported if they are awaited.
     EvaluateMasks(Arc<SequenceMasks>),
-    /// Carry this order for the store out; a read is reported with
+    /// Carry out this order for the store; a read is reported with
     /// [`Input::BlockRead`](super::Input::BlockRead).
     OrderStore(StoreOrder),
     /// The oldest step ended or was given up.
     EndStep {
-        /// Record of the step; its time of planning, which the core does not know, is 0.
+        /// Record of the step; its time of planning, which the core has no clock for, is 0.
         record: StepRecord,
         /// Failure; `None` if the step gave a result.
         failure: Option<EngineFailure>,
@@ -84,4 +89,13 @@ pub enum Effect {
     },
     /// The engine has another state. After [`EngineState::Stopped`] the only effects are refusals.
     State(EngineState),
+}
+
+/// An output token without log-probabilities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlainToken {
+    /// Request of the stream.
+    pub request: RequestId,
+    /// The token.
+    pub token: TokenId,
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::request::{Request, RequestId, SequenceId};
-use crate::scheduling::batch::{StepOutput, StoreSlot};
-use crate::scheduling::block_hash::BlockContent;
+use crate::scheduling::batch::{ExportId, StepOutput, StoreSlot};
+use crate::scheduling::block_hash::{BlockContent, BlockHash};
 use crate::scheduling::block_store::StoreCapacity;
 use crate::scheduling::executor::{ExecutorCapacity, ExecutorError};
 use crate::scheduling::scheduler::MaskReport;
@@ -19,19 +19,19 @@ pub struct Epoch(pub u64);
 pub enum Input {
     /// A request that has entered through the intake.
     Submit {
-        /// The request.
+        /// The request to add.
         request: Request,
         /// Time at which it was submitted; not later than now.
         arrived: Timestamp,
     },
-    /// The reader of a request has gone away.
+    /// The reader of a request has disconnected.
     Abort(RequestId),
     /// A continuation needs no more tokens.
     AbortSequence(SequenceId),
     /// The reader of a request is so far behind that the request must be paused. One
     /// [`Self::ReaderCaughtUp`] follows for each, which may come after the next of these.
     ReaderBehind {
-        /// The request.
+        /// Id of the request.
         request: RequestId,
         /// Weight of the waiting events.
         n_events: usize,
@@ -50,7 +50,7 @@ pub enum Input {
         /// Capacity of the executor.
         capacity: ExecutorCapacity,
     },
-    /// A requested executor could not be made.
+    /// A requested executor could not be created.
     ExecutorNotMade {
         /// Epoch of the executor.
         epoch: Epoch,
@@ -59,7 +59,7 @@ pub enum Input {
     },
     /// A store for blocks was opened. Comes before the first request.
     StoreOpened {
-        /// Size and bounds.
+        /// Number of slots and bounds of the store.
         capacity: StoreCapacity,
         /// Contents that it holds already, the most recently used last.
         kept: Arc<[(StoreSlot, BlockContent)]>,
@@ -71,13 +71,15 @@ pub enum Input {
         /// Whether its content can be read.
         succeeded: bool,
     },
-    /// A slot of the store was read into host memory, or could not be.
+    /// A slot was read into host memory, or its block came from another engine; or neither could be.
     BlockRead {
-        /// Slot of the store.
+        /// The slot.
         slot: StoreSlot,
         /// Whether its bytes wait in host memory.
         succeeded: bool,
     },
+    /// Another engine asks for these blocks.
+    ExportBlocks(Arc<[(ExportId, BlockHash)]>),
     /// Finish the accepted requests, at most until `deadline`, and stop.
     Drain {
         /// Latest time; `None` for no limit.
@@ -95,9 +97,9 @@ pub struct StepDone {
     pub epoch: Epoch,
     /// Output of the step.
     pub output: StepOutput,
-    /// Execution time.
+    /// Execution time of the step.
     pub executing: Nanos,
-    /// Whether the step gave a result. After an error the executor is gone.
+    /// Whether the step gave a result. After an error the executor is lost.
     pub result: Result<(), StepError>,
 }
 

@@ -11,7 +11,7 @@ mod overdue;
 mod streams;
 mod traces;
 
-pub use effect::Effect;
+pub use effect::{Effect, PlainToken};
 pub use input::{Epoch, Input, StepDone, StepError};
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::request::{Request, RequestId};
 use crate::scheduling::executor::{ExecutorCapacity, ExecutorError, MAX_STEPS_IN_FLIGHT};
-use crate::scheduling::scheduler::{Scheduler, Step};
+use crate::scheduling::scheduler::{Emit, Scheduler, Step};
 use crate::time::{Nanos, Timestamp};
 
 use crate::engine::config::EngineConfig;
@@ -35,12 +35,6 @@ pub const EXECUTOR_TIMEOUT: Nanos = Nanos::from_ms(60_000);
 /// Longest time for which an engine that was drained saves blocks to its store.
 pub const SAVING_TIMEOUT: Nanos = Nanos::from_ms(10_000);
 
-/// Losses of a process, within [`LOSSES_WITHIN`], after which running requests go on.
-const MOST_LOSSES: usize = 3;
-
-/// Time for which a loss counts.
-const LOSSES_WITHIN: Nanos = Nanos::from_ms(60_000);
-
 /// The engine's state. It changes only in [`EngineCore::apply`].
 #[derive(Debug)]
 pub struct EngineCore {
@@ -55,8 +49,6 @@ pub struct EngineCore {
     epoch: Epoch,
     /// The steps in flight, the oldest first.
     steps: VecDeque<InFlight>,
-    /// Times at which processes of the executor were lost, those of late.
-    losses: Vec<Timestamp>,
     stats: EngineStats,
     /// Number of requests that arrived since the last step was planned.
     n_arrivals: u32,
@@ -86,7 +78,7 @@ struct InFlight {
 struct Drain {
     /// Latest time; `None` for no limit.
     deadline: Option<Timestamp>,
-    /// Time until which the engine that has nothing else to do saves blocks.
+    /// Time until which an idle engine saves blocks.
     saved_by: Timestamp,
 }
 
@@ -104,15 +96,29 @@ impl EngineCore {
             executor: CurrentExecutor::Ready,
             epoch: Epoch::default(),
             steps: VecDeque::with_capacity(MAX_STEPS_IN_FLIGHT),
-            losses: Vec::new(),
             stats,
             n_arrivals: 0,
             drain: None,
         }
     }
 
-    /// Applies one input at the time `now`, which is never earlier than that of the input before, and
-    /// appends to `effects`. The input is only read, so that a log may keep it.
+    /// The same engine for an executor that computes no tokens, such as a simulator: decoding sequences get
+    /// shares without content, which are not in the traces of requests, and all output tokens come as
+    /// [`Effect::DeliverPlain`], without log-probabilities.
+    #[must_use]
+    pub fn with_plain_shares(mut self) -> Self {
+        self.streams.delivers_plain = true;
+        Self { scheduler: self.scheduler.with_plain_shares(), ..self }
+    }
+
+    /// Exchanges the tokens of [`Effect::DeliverPlain`] since the last call for an empty buffer.
+    pub fn swap_plain_tokens(&mut self, tokens: &mut Vec<PlainToken>) {
+        tokens.clear();
+        std::mem::swap(&mut self.streams.plain_tokens, tokens);
+    }
+
+    /// Applies one input at the time `now`, which is never earlier than that of the input before, and appends
+    /// to `effects`. The input is borrowed, so that a log may keep it.
     pub fn apply(&mut self, input: &Input, now: Timestamp, effects: &mut Vec<Effect>) {
         if self.state == EngineState::Stopped && !matches!(input, Input::Submit { .. }) {
             return;
@@ -154,6 +160,7 @@ impl EngineCore {
             }
             Input::BlockWritten { slot, succeeded } => self.scheduler.note_written(*slot, *succeeded),
             Input::BlockRead { slot, succeeded } => self.scheduler.note_read(*slot, *succeeded),
+            Input::ExportBlocks(wanted) => self.scheduler.request_exports(wanted, now),
             Input::Drain { deadline } => {
                 self.advance_state(EngineState::Draining, effects);
                 let saved_by = now + SAVING_TIMEOUT;
@@ -165,7 +172,7 @@ impl EngineCore {
         effects.extend(self.scheduler.take_store_orders().map(Effect::OrderStore));
     }
 
-    /// Time at which the next [`Input::Tick`] is due although no other input comes.
+    /// Time at which the next [`Input::Tick`] is due if no other input arrives.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         if self.state == EngineState::Stopped {
             return None;
@@ -194,8 +201,8 @@ impl EngineCore {
         matches!(self.executor, CurrentExecutor::Awaited { .. })
     }
 
-    /// Numbers of the engine. Waiting requests count from their arrival in the core;
-    /// [`Intake`](crate::engine::Intake) also counts those on the way to it.
+    /// Statistics of the engine. Waiting requests count from their arrival in the core;
+    /// [`Intake`](crate::engine::Intake) also counts requests before their arrival.
     pub fn stats(&self) -> EngineStats {
         let mut stats = self.stats;
         stats.scheduler = self.scheduler.stats();
@@ -266,7 +273,7 @@ impl EngineCore {
         streams.turn_queue_clock(self.scheduler.queue_cause());
         self.begin_masks(effects);
         let Some(step) = step else { return false };
-        let sequences = step.batch().sequences();
+        let (sequences, n_plain) = (step.batch().sequences(), step.batch().plain_shares().len());
         let record = StepRecord {
             number: self.scheduler.n_steps() + self.steps.len() as u64,
             started: now,
@@ -275,8 +282,8 @@ impl EngineCore {
             executing: Nanos::default(),
             choosing: Nanos::default(),
             n_arrivals: std::mem::take(&mut self.n_arrivals),
-            n_sequences: sequences.len() as u32,
-            n_sampled: sequences.iter().filter(|scheduled| scheduled.sample).count() as u32,
+            n_sequences: step.batch().n_shares() as u32,
+            n_sampled: (sequences.iter().filter(|scheduled| scheduled.sample).count() + n_plain) as u32,
             n_tokens: step.shape().n_tokens as u32,
             n_attended: step.shape().n_attended as u64,
             n_waiting: self.scheduler.n_waiting() as u32,
@@ -335,29 +342,25 @@ impl EngineCore {
         Some(oldest.alone_since + Nanos::from_ms(self.config.step_timeout_ms))
     }
 
-    /// Whether the requests of a failed step are computed again: it failed because of a lost process, and few
-    /// were lost lately, so that no request can take one process after the other with it.
-    fn survives(&mut self, failure: &EngineFailure, now: Timestamp) -> bool {
-        let EngineFailure::StepFailed(ExecutorError::PeerLost(_)) = failure else { return false };
-        self.losses.retain(|&lost| now.since(lost) < LOSSES_WITHIN);
-        self.losses.push(now);
-        self.losses.len() <= MOST_LOSSES
-    }
-
-    /// Fails the requests of the oldest step, which has no result, unless they survive it, and requests a
-    /// new executor; other running requests are computed again.
+    /// Fails the requests of the oldest step, which has no result, and requests a new executor; other
+    /// running requests are computed again. If a process was lost, those of the step are too, see
+    /// [`Scheduler::lose`].
     fn fail_step(&mut self, failure: EngineFailure, now: Timestamp, effects: &mut Vec<Effect>) {
         let Some(in_flight) = self.take_oldest_step(now) else { return };
         self.log_step(&in_flight.step, in_flight.record, Some(failure.clone()), effects);
-        if self.survives(&failure, now) {
-            self.scheduler.discard(in_flight.step, now);
-        } else {
-            self.streams.step_failure = failure;
-            let streams = &mut self.streams;
-            self.scheduler.fail(in_flight.step, now, &mut |event| streams.pass_on(event, effects));
+        let is_lost = matches!(failure, EngineFailure::StepFailed(ExecutorError::PeerLost(_)));
+        self.streams.step_failure = failure;
+        let streams = &mut self.streams;
+        let emit: &mut Emit<'_> = &mut |event| streams.pass_on(event, effects);
+        match is_lost {
+            true => self.scheduler.lose(in_flight.step, now, emit),
+            false => self.scheduler.fail(in_flight.step, now, emit),
         }
         for in_flight in self.steps.drain(..) {
-            self.scheduler.discard(in_flight.step, now);
+            match is_lost {
+                true => self.scheduler.lose(in_flight.step, now, emit),
+                false => self.scheduler.discard(in_flight.step, now),
+            }
         }
         self.scheduler.reset_cache();
         let n_hanging = self.stats.abandoned_threads;

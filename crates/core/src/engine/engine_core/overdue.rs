@@ -1,5 +1,5 @@
-//! Failing of requests that wait too long for their first step or for their reader. Does not know what
-//! delays them.
+//! Failing of requests that wait too long for their first step or for their reader. Does not know the cause
+//! of the delay.
 
 use crate::request::RequestId;
 use crate::time::{Nanos, Timestamp};
@@ -14,7 +14,7 @@ impl EngineCore {
         waits.into_iter().flatten().map(|(deadline, _)| deadline).min()
     }
 
-    /// Fails the requests whose time is over.
+    /// Fails the requests whose deadlines have passed.
     pub(super) fn end_overdue(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         while let Some((deadline, request)) = self.queue_deadline()
             && deadline <= now

@@ -1,5 +1,5 @@
-//! The open streams: turns the scheduler's events into effects, and keeps track of readers that are behind.
-//! Does not know steps.
+//! The open streams: turns the scheduler's events into effects, and tracks readers that are behind. Does not
+//! know steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::scheduling::scheduler::{Event, Failure};
 use crate::time::Timestamp;
 use crate::timeline::request_trace::QueueCause;
 
-use super::effect::Effect;
+use super::effect::{Effect, PlainToken};
 use super::traces::{OpenTrace, QueueClock};
 use crate::engine::error::{EngineFailure, StreamEvent};
 use crate::engine::step_log::StepRecord;
@@ -31,6 +31,10 @@ pub struct Streams {
     pub n_failed: u64,
     /// The time of the newest input.
     pub now: Timestamp,
+    /// Whether tokens are delivered without log-probabilities, many in one effect.
+    pub delivers_plain: bool,
+    /// Tokens of [`Effect::DeliverPlain`] that were not taken yet.
+    pub plain_tokens: Vec<PlainToken>,
     clock: QueueClock,
 }
 
@@ -71,6 +75,8 @@ impl Streams {
             step_failure: EngineFailure::Stopped,
             n_failed: 0,
             now: Timestamp::default(),
+            delivers_plain: false,
+            plain_tokens: Vec::new(),
             clock: QueueClock::default(),
         }
     }
@@ -118,6 +124,13 @@ impl Streams {
                     effects.push(Effect::Deliver { request, event });
                 }
             }
+            Event::Token { sequence, token } if self.delivers_plain => {
+                self.plain_tokens.push(PlainToken { request: sequence.request, token: token.chosen.token });
+                match effects.last_mut() {
+                    Some(Effect::DeliverPlain { n_tokens }) => *n_tokens += 1,
+                    _ => effects.push(Effect::DeliverPlain { n_tokens: 1 }),
+                }
+            }
             Event::Token { sequence, token } => {
                 // The scheduler ends a request as soon as its stream is closed, so that no token comes later.
                 debug_assert!(self.open.contains_key(&sequence.request), "a token of a closed stream");
@@ -159,7 +172,7 @@ impl Streams {
         effects.push(Effect::Close { request, failure, trace });
     }
 
-    /// Notes the cause that keeps waiting requests from having a share in the step that was just planned.
+    /// Notes the cause for which waiting requests got no share of the step that was just planned.
     pub fn turn_queue_clock(&mut self, cause: Option<QueueCause>) {
         self.clock.turn(self.now, cause);
     }
@@ -182,8 +195,8 @@ impl Streams {
         self.close(request, Some(EngineFailure::SlowReader { n_events }), effects);
     }
 
-    /// Notes that a reader is behind. Returns whether its request must be paused from `now` on, and was not
-    /// before.
+    /// Notes that a reader is behind. Returns whether its request must be paused from `now` on and was not
+    /// paused before.
     pub fn fall_behind(&mut self, request: RequestId, n_events: usize, now: Timestamp) -> bool {
         let Some(stream) = self.open.get_mut(&request) else { return false };
         stream.n_behind += 1;

@@ -88,6 +88,7 @@ impl OpenTrace {
     pub fn finished(&mut self, timeline: &Timeline) {
         self.trace.n_preemptions += timeline.n_preemptions;
         self.trace.restored_tokens += timeline.restored_tokens;
+        self.trace.pulled_tokens += timeline.pulled_tokens;
         self.trace.restoring = Nanos(self.trace.restoring.0.saturating_add(timeline.restoring.0));
     }
 

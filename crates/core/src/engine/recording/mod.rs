@@ -1,9 +1,9 @@
 //! A recording of an engine or a gateway, line by line: arrivals, lengths, the names of blocks under a secret
 //! salt, limits of sampling, ends, durations of steps; never text and never token ids. Does not know files.
 //!
-//! An engine's recording that is whole from its start gives the same batches when its inputs are applied
-//! again to an [`EngineCore`](super::EngineCore), as long as nothing of a request's content decides about
-//! them: drafts found in the text, constraints and beam searches are not recorded.
+//! An engine's recording that is complete from its start yields the same batches when its inputs are applied
+//! again to an [`EngineCore`](super::EngineCore), unless the batches depend on the content of requests:
+//! drafts found in the text, constraints and beam searches are not recorded.
 
 mod recorder;
 
@@ -93,7 +93,7 @@ pub struct Line {
     /// Nanoseconds since the origin.
     #[serde(rename = "t")]
     pub at_ns: u64,
-    /// The event.
+    /// The event at this time.
     #[serde(rename = "e")]
     pub event: Event,
 }
@@ -109,18 +109,18 @@ impl Line {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A request came.
+    /// A request arrived.
     Submit(Box<Submit>),
     /// A continuation ended.
     End(End),
     /// A request ended without an end of its continuations, or was refused.
     Failed {
-        /// The request.
+        /// Number of the request.
         id: u64,
     },
-    /// The reader of a request was gone.
+    /// The reader of a request disconnected.
     Abort(u64),
-    /// One continuation needed no more tokens.
+    /// A continuation needed no more tokens.
     AbortSequence(u64, u32),
     /// The reader of a request was behind by that many events.
     ReaderBehind(u64, usize),
@@ -128,15 +128,15 @@ pub enum Event {
     ReaderCaughtUp(u64),
     /// A step ended.
     Step(Step),
-    /// An executor was made.
+    /// An executor was created.
     ExecutorMade(u64),
-    /// An executor could not be made.
+    /// An executor could not be created.
     ExecutorNotMade(u64),
-    /// The engine was told to finish, at the latest then.
+    /// The engine must finish, at the latest at this time.
     Drain(Option<u64>),
     /// Deadlines were checked and steps planned.
     Tick,
-    /// Number of inputs that are missing here, since they could not be written in time.
+    /// Number of inputs that are missing from the recording, since they could not be written in time.
     Lost(u64),
 }
 
@@ -148,10 +148,10 @@ pub struct Submit {
     pub id: u64,
     /// Nanoseconds since the origin when it was handed in.
     pub arrived_ns: u64,
-    /// Number of its tenant, in the order in which tenants came.
+    /// Number of the tenant, in order of the tenants' first requests.
     pub tenant: u32,
-    /// Tenant directly before one that comes for the first time, in the order of names, which decides where
-    /// two tenants are equal; `None`: it is the first.
+    /// Tenant directly before a tenant's first request, in the order of names, which breaks ties between
+    /// tenants; `None`: it is the first.
     #[serde(skip_serializing_if = "is_default")]
     pub tenant_after: Option<u32>,
     /// Priority among the tenant's requests.
@@ -163,31 +163,31 @@ pub struct Submit {
     /// Number of continuations.
     #[serde(skip_serializing_if = "is_default")]
     pub n: u32,
-    /// Tokens of its prompt.
+    /// Number of prompt tokens.
     pub prompt_tokens: u32,
     /// Names of the full blocks of its prompt, under the salt of the recording.
     pub prompt_blocks: Vec<BlockKey>,
-    /// Most tokens of an output.
+    /// Maximum number of tokens of an output.
     pub max_tokens: u32,
     /// Fewest tokens of an output.
     #[serde(skip_serializing_if = "is_default")]
     pub min_tokens: u32,
-    /// Whether the log-probabilities of its prompt are wanted, so that the cache is not used.
+    /// Whether the log-probabilities of the prompt are requested, so that the cache is not used.
     #[serde(skip_serializing_if = "is_default")]
     pub prompt_logprobs: bool,
-    /// Whether choosing its tokens reads those before.
+    /// Whether the choice of its tokens depends on earlier tokens.
     #[serde(skip_serializing_if = "is_default")]
     pub reads_history: bool,
     /// Whether it has a constraint or a beam search, which a replay leaves out.
     #[serde(skip_serializing_if = "is_default")]
     pub is_special: bool,
-    /// Output tokens of each continuation so far, of a resumed request; `None` for one that has ended.
+    /// Output tokens so far of each continuation of a resumed request; `None` for an ended one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resumed: Vec<Option<u32>>,
 }
 
 impl Submit {
-    /// The request, with outputs from elsewhere.
+    /// The request of the recording, with these outputs.
     pub fn request(&self, outputs: Vec<RecordedOutput>) -> RecordedRequest {
         RecordedRequest {
             id: self.id,
@@ -209,13 +209,13 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// The end of a continuation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// The request.
+    /// Number of the request.
     pub id: u64,
-    /// The continuation.
+    /// Index of the continuation.
     pub index: u32,
-    /// Its tokens, those from before it was resumed included.
+    /// Number of tokens, those before a resumption included.
     pub n_tokens: u32,
-    /// Reason.
+    /// Reason of the end.
     pub reason: EndReason,
     /// Names of the blocks that it filled, after those of the prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -238,9 +238,9 @@ pub enum EndReason {
     Stop,
     /// `max_tokens` or the context was used up.
     Length,
-    /// The client went away or cancelled.
+    /// The client disconnected or cancelled.
     Abort,
-    /// The request failed.
+    /// The request or its step failed.
     Error,
 }
 
@@ -259,7 +259,7 @@ impl From<FinishReason> for EndReason {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Step {
-    /// Executor that ran it.
+    /// Epoch of the executor that ran the step.
     #[serde(skip_serializing_if = "is_default")]
     pub epoch: u64,
     /// Whether it gave no result.
@@ -267,17 +267,17 @@ pub struct Step {
     pub failed: bool,
     /// Time from its planning, or from the end of the step before it, to its result.
     pub duration_ns: u64,
-    /// Part of that in the executor.
+    /// Part of that time in the executor.
     pub executing_ns: u64,
-    /// Sequences that had a share in it.
+    /// Number of sequences that had a share in it.
     pub n_sequences: u32,
-    /// New tokens.
+    /// Number of new tokens in the step.
     pub n_tokens: u32,
     /// Positions that its new tokens attended to, summed over tokens.
     pub n_attended: u64,
-    /// Sequences for which a token was chosen.
+    /// Number of sequences for which a token was chosen.
     pub n_sampled: u32,
-    /// Sequences that waited meanwhile.
+    /// Number of sequences that waited meanwhile.
     #[serde(skip_serializing_if = "is_default")]
     pub n_waiting: u32,
 }

@@ -1,4 +1,4 @@
-//! Makes the lines of a recording from what an engine or a gateway does. Does not know files.
+//! Converts the events of an engine or a gateway to lines of a recording. Does not know files.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,8 +13,8 @@ use crate::scheduling::batch::BLOCK_TOKENS;
 use crate::scheduling::block_hash::BlockHash;
 use crate::time::Timestamp;
 
-/// An input with what the recording needs of its effects: small enough to be sent to another thread, which
-/// makes lines of it.
+/// An input with those of its effects that the recording needs: small enough to be sent to another thread,
+/// which converts it to lines.
 #[derive(Debug)]
 pub struct Observed {
     at: Timestamp,
@@ -32,7 +32,7 @@ enum ObservedInput {
         arrived: Timestamp,
     },
     Other(Event),
-    /// A step's end, which its record tells, or masks, which are not recorded.
+    /// Nothing further: a step's end, which its record describes, or masks, which are not recorded.
     None,
 }
 
@@ -60,9 +60,10 @@ impl Observed {
             Input::Drain { deadline } => ObservedInput::Other(Event::Drain(deadline.map(Timestamp::as_ns))),
             Input::Tick => ObservedInput::Other(Event::Tick),
             // A run without the store computes what this one brought back.
-            Input::StoreOpened { .. } | Input::BlockWritten { .. } | Input::BlockRead { .. } => {
-                ObservedInput::None
-            }
+            Input::StoreOpened { .. }
+            | Input::BlockWritten { .. }
+            | Input::BlockRead { .. }
+            | Input::ExportBlocks(_) => ObservedInput::None,
             Input::MasksEvaluated(_) => ObservedInput::None,
         };
         let mut observed = Self { at, input, tokens: Vec::new(), ends: Vec::new(), closed: Vec::new(), step };
@@ -72,7 +73,7 @@ impl Observed {
         observed
     }
 
-    /// A request that came to a gateway.
+    /// Records a request that arrived at a gateway.
     pub fn submitted(request: Request, at: Timestamp) -> Self {
         Self { input: ObservedInput::Submit { request, arrived: at }, ..Self::empty(at) }
     }
@@ -126,7 +127,7 @@ impl Observed {
         }
     }
 
-    /// Bytes that it holds while it waits to be written.
+    /// Size in bytes while the line waits to be written.
     pub fn n_bytes(&self) -> usize {
         let prompt = match &self.input {
             ObservedInput::Submit { request, .. } => request.n_queued_tokens() * size_of::<TokenId>(),
@@ -138,11 +139,11 @@ impl Observed {
 
 /// Receiver of the inputs of an engine, or of the requests of a gateway. It must not wait.
 pub trait LoadObserver: Debug + Send + Sync {
-    /// An input was applied; a request came or ended.
+    /// Records an applied input, or the arrival or end of a request.
     fn observed(&self, observed: Observed);
 }
 
-/// Makes lines of what an engine does.
+/// Converts the events of an engine to lines.
 #[derive(Debug)]
 pub struct Recorder {
     salt: [u8; 32],
@@ -157,15 +158,16 @@ struct Open {
     /// Name of the prompt's full blocks, which those of the outputs follow.
     prompt_name: BlockHash,
     request: Request,
-    /// The tokens of each continuation; `None` of one that has ended.
+    /// Tokens of each continuation; `None` after its end.
     outputs: Vec<Option<Vec<TokenId>>>,
 }
 
-/// Most tenants that have a number of their own; the others share one.
+/// Maximum number of tenants that have a number of their own; the others share one.
 const MAX_TENANTS: usize = 1 << 16;
 
 impl Recorder {
-    /// A recorder that names blocks under this salt and follows the outputs of at most `max_open` requests.
+    /// Creates a recorder that names blocks under this salt and follows the outputs of at most `max_open`
+    /// requests.
     pub fn new(salt: [u8; 32], max_open: usize) -> Self {
         Self { salt, max_open, tenants: BTreeMap::new(), open: BTreeMap::new() }
     }

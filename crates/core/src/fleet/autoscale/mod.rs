@@ -2,17 +2,14 @@
 //! and the predicted time to first token. Does not start replicas; has no clock.
 //!
 //! The formula is that of Kubernetes' HorizontalPodAutoscaler: the present number times the worst ratio of a
-//! measure to its target, with a tolerance; growing by at most twice at a time, shrinking to the highest
-//! number that was wanted within a window.
-
-#[cfg(test)]
-mod schedules;
+//! measure to its target, with a tolerance; at most doubling at a time, shrinking to the highest number that
+//! was desired within a window.
 
 use std::collections::VecDeque;
 
 use crate::time::{Nanos, Timestamp};
 
-/// Ratios this near to 1 change nothing.
+/// Largest distance of the ratio from 1 that does not change the number of replicas.
 const TOLERANCE: f64 = 0.1;
 
 /// Bounds and targets of the autoscaler.
@@ -30,7 +27,7 @@ pub struct AutoscaleConfig {
     pub target_ttft: Nanos,
     /// Time between a change and the next one to more replicas.
     pub up_cooldown: Nanos,
-    /// Time between a change and the next one to fewer replicas, and the window whose largest wish counts.
+    /// Time between a change and the next one to fewer replicas, and the window whose largest demand counts.
     pub down_cooldown: Nanos,
     /// A model without requests for this long may be scaled to zero, where `min_replicas` is 0.
     pub idle: Nanos,
@@ -54,15 +51,15 @@ impl Default for AutoscaleConfig {
 /// Observation of a model's replicas at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Observation {
-    /// Replicas that answer.
+    /// Number of replicas that answer.
     pub n_replicas: u32,
-    /// Sequences that run on them.
+    /// Number of sequences that run on them.
     pub n_running: u64,
-    /// Sequences that wait.
+    /// Number of waiting sequences.
     pub n_waiting: u64,
     /// The part of their KV caches that is in use, 0 to 1.
     pub kv_use: f64,
-    /// The time to first token of one more request at the best replica; zero if it is not known.
+    /// Time to first token of one more request at the best replica; zero if unknown.
     pub predicted_ttft: Nanos,
     /// Requests that found no replica, since the gateway started.
     pub n_unserved: u64,
@@ -102,8 +99,8 @@ impl Autoscaler {
         Self { config, state: None }
     }
 
-    /// The number of replicas to have from now on; `None` before the first observation. Without a valid
-    /// observation the caller passes `None`, and the last decision holds.
+    /// The number of replicas to have from now on; `None` before the first observation. With `None` in place
+    /// of a valid observation, the last decision holds.
     pub fn decide(&mut self, seen: Option<Observation>, now: Timestamp) -> Option<u32> {
         let Some(seen) = seen.filter(|seen| (0.0..=1.0).contains(&seen.kv_use)) else {
             return self.desired();
@@ -138,14 +135,14 @@ impl Autoscaler {
         Some(state.desired)
     }
 
-    /// The last decision.
+    /// Number of replicas of the last decision.
     pub fn desired(&self) -> Option<u32> {
         self.state.as_ref().map(|state| state.desired)
     }
 }
 
 impl State {
-    /// Number of replicas that this observation alone asks for.
+    /// Number of replicas that this observation alone requires.
     fn wish(&self, config: &AutoscaleConfig, seen: &Observation, is_refused: bool, is_idle: bool) -> u32 {
         let fewest = if is_idle { config.min_replicas } else { config.min_replicas.max(1) };
         let within = |wish: u32| wish.clamp(fewest, config.max_replicas);

@@ -2,8 +2,8 @@
 //! by the outcomes of attempts, by delays compared with the other replicas, by step counters, and by
 //! probes, which the caller runs. Does not know connections or the content of a probe.
 //!
-//! As Envoy's outlier detection and panic threshold, with one circuit breaker a replica: an ejected replica
-//! is an open circuit, its probe the one request of the half-open state.
+//! Works like Envoy's outlier detection and panic threshold, with one circuit breaker a replica: an ejected
+//! replica is an open circuit, its probe the one request of the half-open state.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ impl Board {
         self.n_ejections
     }
 
-    /// Whether so many replicas are ejected that the others could not carry the load: then all get requests.
+    /// Whether too many replicas are ejected for the others to carry the load: then all get requests.
     pub fn is_panicking(&self) -> bool {
         let n_ejected = self.count(State::Ejected);
         let n_judged = n_ejected + self.count(State::Ready);
@@ -147,7 +147,7 @@ impl Board {
         Some(Probe { replica: id, number: self.n_probes })
     }
 
-    /// Ends a probe with the delay of its answer, or `None` without one. A void probe changes nothing.
+    /// Ends a probe with the delay of its answer, or `None` without one. A void probe is ignored.
     pub fn probed(&mut self, probe: Probe, answered: Option<Nanos>, now: Timestamp) {
         let id = probe.replica;
         let is_slow = answered.is_some_and(|delay| self.is_slow_to_probe(id, delay));
@@ -165,7 +165,13 @@ impl Board {
             }
             (State::Starting | State::Ejected, Some(_)) => record.be_ready(&self.config, now),
             (State::Starting, None) => record.probe_at = now + self.config.ejection,
-            (State::Ready | State::Ejected, None) => self.eject(id, Cause::FailedProbe, now),
+            (State::Ready, None) => self.eject(id, Cause::FailedProbe, now),
+            // The first cause stays: it is what an operator looks for, and a slow replica must still answer
+            // a probe in time.
+            (State::Ejected, None) => {
+                let cause = record.cause.unwrap_or(Cause::FailedProbe);
+                self.eject(id, cause, now);
+            }
         }
     }
 

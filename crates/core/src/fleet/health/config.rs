@@ -19,10 +19,10 @@ pub struct HealthConfig {
     pub max_slowness: u32,
     /// Minimum difference to that median for an ejection as slow.
     pub min_excess: Nanos,
-    /// A replica that was ejected as slow stays out while its probe takes [`Self::max_slowness`] times the
-    /// median of the others' probes and this much longer.
+    /// A replica that was ejected as slow stays ejected while its probe takes [`Self::max_slowness`] times
+    /// the median of the others' probes and this much longer.
     pub min_probe_excess: Nanos,
-    /// Longest time that the step counter of a replica with work may stand still.
+    /// Longest time for which the step counter of a replica with work may not change.
     pub max_step_silence: Nanos,
     /// Duration of the first ejection; each further one is twice as long.
     pub ejection: Nanos,

@@ -8,7 +8,7 @@ use crate::fleet::routing::ReplicaId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// One replica's right to deliver to one stream. A later epoch ends the one before it; no epoch is given out
+/// Right of one replica to deliver to one stream. A later epoch ends the one before it; no epoch is issued
 /// twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
@@ -16,11 +16,11 @@ pub struct Epoch(pub u64);
 /// Treatment of a received token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// Goes to the client.
+    /// The token is delivered to the client.
     Accepted,
-    /// Was delivered before, and is dropped.
+    /// The token was delivered before, and is dropped.
     Repeated,
-    /// Its epoch is over, or the stream has ended; the token is dropped.
+    /// The token's epoch is over, or the stream has ended; it is dropped.
     Stale,
     /// An earlier token is missing: the stream must be resumed on a replica from [`Ownership::n_delivered`]
     /// tokens.
@@ -74,7 +74,7 @@ impl Ownership {
         Ok(epoch)
     }
 
-    /// Judges token `position` of a stream, which came under an epoch. Positions count from zero, through
+    /// Judges token `position` of a stream, which arrived under an epoch. Positions count from zero, through
     /// all owners.
     #[must_use]
     pub fn deliver(&mut self, id: StreamId, epoch: Epoch, position: u64) -> Delivery {
@@ -89,7 +89,7 @@ impl Ownership {
         }
     }
 
-    /// Ends a stream.
+    /// Ends a stream, whose later tokens are dropped.
     pub fn end(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.remove(&id) {
             self.by_owner.remove(&(stream.owner, id));

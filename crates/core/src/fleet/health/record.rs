@@ -7,9 +7,9 @@ use crate::time::{Nanos, Timestamp};
 /// State of a replica in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Has not answered a probe since it was found, or since its connection was lost.
+    /// The replica has not answered a probe since it was found, or since its connection was lost.
     Starting,
-    /// Gets requests.
+    /// The replica gets requests.
     Ready,
     /// Finishes its requests and gets none.
     Draining,
@@ -18,7 +18,7 @@ pub enum State {
 }
 
 impl State {
-    /// All states.
+    /// All states of a replica.
     pub const ALL: [Self; 4] = [Self::Starting, Self::Ready, Self::Draining, Self::Ejected];
 
     /// Name in tables and metrics.
@@ -41,7 +41,7 @@ pub enum Cause {
     FailureRate,
     /// Much slower than the other replicas.
     Slow,
-    /// Its step counter stood still while it had work.
+    /// The replica's step counter stood still while it had work.
     Stalled,
     /// A probe failed.
     FailedProbe,
@@ -90,10 +90,10 @@ pub(super) struct Record {
 }
 
 /// The longest time between two heartbeats that counts as silence of the steps. A longer gap means that the
-/// judging process itself did not run, and maybe the replica neither.
+/// judging process itself did not run, and perhaps not the replica either.
 const MAX_HEARTBEAT_GAP: Nanos = Nanos::from_ms(1_000);
 
-/// Time for which the step counter has stood still although there was work.
+/// Time for which the step counter has not changed although there was work.
 #[derive(Debug)]
 struct StepWatch {
     n_steps: u64,

@@ -24,7 +24,7 @@ impl RetryBudget {
         self.tenths = (self.tenths + 1).min(self.max_tenths);
     }
 
-    /// Whether one more attempt may be made, which is then paid for.
+    /// Whether one more attempt is within the budget, which it is then charged to.
     #[must_use]
     pub fn retry(&mut self) -> bool {
         let left = self.tenths.checked_sub(PER_RETRY);

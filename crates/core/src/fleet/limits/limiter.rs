@@ -1,4 +1,4 @@
-//! Limits of scopes, checked and charged together. Does not know what a scope stands for.
+//! Limits of scopes, checked and charged together. Does not know the meaning of a scope.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use crate::time::{Nanos, Timestamp};
 /// Limits of a scope; an absent one does not restrict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests that may begin in any minute.
+    /// Maximum number of requests that may begin in any minute.
     pub requests_per_minute: Option<u64>,
     /// Tokens that the requests which begin in any minute may use, of prompts and outputs together.
     pub tokens_per_minute: Option<u64>,
-    /// Requests that may run at a time.
+    /// Maximum number of requests that may run at a time.
     pub concurrent_requests: Option<u64>,
 }
 
@@ -49,12 +49,12 @@ pub enum LimitKind {
 pub enum LimitRefusal {
     /// Too much of the limit is in use.
     Exceeded {
-        /// The limit that keeps the request waiting for longest.
+        /// The limit with the longest wait for the request.
         kind: LimitKind,
         /// Amount of the limit.
         limit: u64,
-        /// Time after which the request fits if nothing else is used until then; earlier only if something
-        /// is given back. `None` if running requests must end first.
+        /// Time after which the request fits without further use; earlier only if an amount is returned.
+        /// `None` if running requests must end first.
         wait: Option<Nanos>,
     },
     /// The request alone is over the limit.
@@ -73,11 +73,11 @@ pub enum LimitRefusal {
 /// Remaining part of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remaining {
-    /// The limit.
+    /// Amount of the limit.
     pub limit: u64,
     /// Amount that is left now.
     pub remaining: u64,
-    /// Time after which the whole limit is available if nothing is used until then.
+    /// Time after which the whole limit is available without further use.
     pub reset: Nanos,
 }
 
@@ -90,7 +90,7 @@ pub struct Status {
     pub tokens: Option<Remaining>,
 }
 
-/// Charge of a request. It must be given back to [`Limiter::settle`] or [`Limiter::cancel`].
+/// Charge of a request. It must be returned to [`Limiter::settle`] or [`Limiter::cancel`].
 #[derive(Debug)]
 #[must_use]
 pub struct Reservation {
@@ -121,7 +121,7 @@ impl Limiter {
         Self { max_scopes, scopes: BTreeMap::new(), now: BucketId::default(), swept: BucketId::default() }
     }
 
-    /// Charges all scopes with one request that uses at most `n_tokens` tokens, or none of them.
+    /// Charges all scopes together with one request that uses at most `n_tokens` tokens, or charges none.
     ///
     /// # Errors
     /// When a limit of a scope would be exceeded.
@@ -134,8 +134,8 @@ impl Limiter {
         self.reserve_within(scopes, |scope| scope.limits, n_tokens, now)
     }
 
-    /// Charges as [`Self::reserve`], where only a part of each scope's limits may be used here. A request
-    /// over the whole limit never fits, and refusals name the whole limit.
+    /// Charges as [`Self::reserve`], with only a part of each scope's limits available to this gateway. A
+    /// request over the whole limit never fits, and refusals name the whole limit.
     pub(super) fn reserve_within(
         &mut self,
         scopes: &[Scope],
@@ -155,8 +155,8 @@ impl Limiter {
         Ok(Reservation { scopes: names, bucket: self.now, n_tokens })
     }
 
-    /// Ends a request that has used this many tokens. Unused tokens are given back to the time at which
-    /// they were charged; tokens beyond the reservation are charged now, whatever the limit, so that later
+    /// Ends a request that has used this many tokens. Unused tokens are returned to the time at which they
+    /// were charged; tokens beyond the reservation are charged now, even above the limit, so that later
     /// requests wait.
     pub fn settle(&mut self, reservation: Reservation, n_used: u64, now: Timestamp) {
         let excess = n_used.saturating_sub(reservation.n_tokens);
@@ -205,7 +205,7 @@ impl Limiter {
         self.scopes.len()
     }
 
-    /// Advances the time, which never goes back even if callers have read their clocks in another order.
+    /// Advances the time, which never decreases even if callers have read their clocks in another order.
     fn advance(&mut self, scopes: &[Scope], now: Timestamp) {
         self.now = self.now.max(BucketId::at(now));
         for scope in scopes {
@@ -272,7 +272,7 @@ impl Limiter {
     }
 }
 
-/// Whether the part of a limit that may be used here is exceeded, and for how long.
+/// Whether the part of a limit that this gateway may use is exceeded, and for how long.
 fn exceeds(
     kind: LimitKind,
     limit: Option<u64>,

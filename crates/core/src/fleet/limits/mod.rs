@@ -1,9 +1,9 @@
 //! Limits by the minute, on requests at a time, and budgets by day and month, of keys and other scopes.
 //! Does not know keys, clocks or HTTP.
 //!
-//! All scopes of a request are checked and charged in one call, so that no other request comes between. A
-//! request is charged with the most that it can use; what it did not use is given back when it ends, to the
-//! time at which it was charged. [`shared`] makes limits hold over several gateways.
+//! All scopes of a request are checked and charged in one call, so that no other request intervenes. A
+//! request is charged with the most that it can use; the unused part is returned when it ends, to the time at
+//! which it was charged. [`shared`] makes limits hold over several gateways.
 
 mod budget;
 mod limiter;

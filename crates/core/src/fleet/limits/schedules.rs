@@ -17,17 +17,17 @@ const BUCKET: Nanos = Nanos(250_000_000);
 /// Bugs that the test must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
-    /// Tokens are given back to the present instead of to when they were charged.
+    /// Tokens are returned to the present instead of to the time of the charge.
     RefundToPresent,
     /// Refunds of expired entries count once more, for the oldest time that still counts.
     RefundOfExpired,
-    /// Tokens that were not used stay charged.
+    /// Keeps unused tokens charged.
     ForgottenRefund,
     /// Two requests are checked before one is charged.
     CheckThenReserve,
     /// A use counts a quarter of a second too short.
     ShortWindow,
-    /// Only the first scope is charged.
+    /// Charges only the first scope.
     FirstScopeOnly,
     /// A request that has ended counts as running.
     LeakedRequest,
@@ -239,7 +239,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that nothing is refused that would fit if the minute were a quarter of a second longer.
+    /// Checks that every refused request would not fit either if the minute were a quarter of a second
+    /// longer.
     fn judge(&self, asked: &[usize], n_tokens: u64, refusal: Option<&LimitRefusal>) -> Result<(), String> {
         let Some(refusal) = refusal else { return Ok(()) };
         let (mut never, mut full) = (false, false);

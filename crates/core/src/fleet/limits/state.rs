@@ -18,8 +18,7 @@ pub enum LimitState {
 pub enum Denied {
     /// The request may not begin.
     Refused(LimitRefusal),
-    /// The local share is exhausted; the request is refused with this unless other gateways leave something
-    /// over.
+    /// The local share is exhausted; the request is refused with this unless other gateways return shares.
     AskOthers(LimitRefusal),
 }
 

@@ -24,7 +24,7 @@ impl BucketId {
         Timestamp::from_ns((self.0 + N_BUCKETS).saturating_mul(BUCKET_NS)).since(now)
     }
 
-    /// Whether a minute has passed since this bucket's end, seen from `now`.
+    /// Whether a minute has passed between this bucket's end and `now`.
     pub fn is_over(self, now: Self) -> bool {
         now.0 >= self.0 + N_BUCKETS
     }
@@ -69,7 +69,7 @@ impl Window {
         self.total == Use::default()
     }
 
-    /// Total usage.
+    /// Total usage in the window.
     pub fn total(&self) -> Use {
         self.total
     }
@@ -90,7 +90,8 @@ impl Window {
         self.total.take_away(used);
     }
 
-    /// Bucket after whose end at least `amount` less counts; `None` if less than that is counted in all.
+    /// Bucket after whose end the count is lower by at least `amount`; `None` if the whole count is less than
+    /// that.
     pub fn frees(&self, amount: u64, of: impl Fn(&Use) -> u64) -> Option<BucketId> {
         let mut freed = 0;
         self.buckets.iter().find_map(|(id, used)| {

@@ -1,21 +1,21 @@
-//! Classes of service, by which requests are refused first or last. Does not know clients.
+//! Classes of service, which determine the order in which requests are refused. Does not know clients.
 
 /// A class of service; the variants are ordered from the most urgent on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServiceClass {
-    /// Requests by which operators look after the service.
+    /// Requests by which operators monitor the service.
     System,
     /// Requests of interactive users.
     Interactive,
     /// Requests without a class.
     #[default]
     Default,
-    /// Background requests.
+    /// Background requests, such as batches.
     Batch,
 }
 
 impl ServiceClass {
-    /// All classes.
+    /// All classes of service.
     pub const ALL: [Self; 4] = [Self::System, Self::Interactive, Self::Default, Self::Batch];
 
     /// Name of the class.

@@ -9,11 +9,11 @@ use crate::request::TenantId;
 use crate::scheduling::ServiceRate;
 use crate::time::{Nanos, Timestamp};
 
-/// Share of admitted tokens that a class is guaranteed if it asks for that much.
+/// Share of admitted tokens that a class is guaranteed if it requests that much.
 const LEAST_SHARE: f64 = 0.05;
 /// Share of the longest wait that is kept for classes below that share.
 const RESERVED: f64 = 0.05;
-/// Half-life in seconds of asked and admitted work.
+/// Half-life in seconds of requested and admitted work.
 const HALF_LIFE_S: f64 = 10.0;
 /// Expected output tokens of a request before any has ended, or its `max_tokens` if that is less. Counts as
 /// one request.
@@ -27,7 +27,7 @@ const NEWEST_WEIGHT: f64 = 0.02;
 /// Shortest predicted wait from whose error the correction is learned.
 const LEAST_CORRECTED: Nanos = Nanos::from_ms(50);
 
-/// Bound of the gate.
+/// Bounds of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateConfig {
     /// Longest predicted wait for the first step with which a request is admitted.
@@ -54,9 +54,9 @@ pub struct AdmissionRequest {
 /// Reason why a request may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overloaded {
-    /// Too much work is ahead of the request.
+    /// The work ahead of the request is over the bound.
     Busy {
-        /// Predicted wait.
+        /// Predicted wait of the request.
         wait: Nanos,
         /// Time after which the request would be admitted if no other came.
         retry_after: Nanos,
@@ -68,7 +68,7 @@ pub enum Overloaded {
     },
 }
 
-/// An admitted request. It must be given back to [`Gate::end`].
+/// An admitted request. It must be returned to [`Gate::end`].
 #[derive(Debug)]
 #[must_use = "it counts until it is given back"]
 pub struct Ticket {
@@ -100,7 +100,7 @@ impl Waiting {
     }
 }
 
-/// Machine time that a class asked for and was granted lately.
+/// Machine time that a class requested and was granted recently.
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
     asked: f64,
@@ -169,7 +169,8 @@ impl Gate {
         Ok(self.enter(ask, predicted, now))
     }
 
-    /// Whether [`Self::admit`] would admit the request. A request that is refused here counts as asked for.
+    /// Whether [`Self::admit`] would admit the request. A request that is refused here counts as requested
+    /// work.
     ///
     /// # Errors
     /// Errors of [`Self::admit`].
@@ -183,7 +184,7 @@ impl Gate {
         decided
     }
 
-    /// Notes the first token of a request; later calls change nothing.
+    /// Notes the first token of a request; later calls are ignored.
     pub fn first_token(&mut self, ticket: &mut Ticket, now: Timestamp) {
         if std::mem::replace(&mut ticket.is_running, true) {
             return;

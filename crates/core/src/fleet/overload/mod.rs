@@ -4,8 +4,6 @@
 mod class;
 mod gate;
 mod predict;
-#[cfg(test)]
-mod schedules;
 
 pub use class::ServiceClass;
 pub use gate::{AdmissionRequest, Gate, GateConfig, Overloaded, Ticket};

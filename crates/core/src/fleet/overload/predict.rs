@@ -29,13 +29,13 @@ impl ServiceRate {
         Nanos((places as u64).saturating_add(prompts.0))
     }
 
-    /// Time of `n_tokens` of a prompt from its first step to its first token, beside what runs.
+    /// Time of `n_tokens` of a prompt from its first step to its first token, beside the running work.
     pub(super) fn prefill(&self, ahead: Ahead, n_tokens: u64) -> Nanos {
         let n_beside = (ahead.n_running / self.replicas()).min(self.slots());
         self.step_time.prefill(n_tokens, n_beside as u32)
     }
 
-    /// Time of `n_tokens` output tokens, beside what runs and what is ahead.
+    /// Time of `n_tokens` output tokens, beside the running work and the work ahead.
     pub(super) fn decode(&self, ahead: Ahead, n_tokens: f64) -> Nanos {
         let n_beside = (ahead.n_running + ahead.n_sequences) / self.replicas();
         Nanos((self.step_ns((n_beside + 1).min(self.slots())) * n_tokens) as u64)

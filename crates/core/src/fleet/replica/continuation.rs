@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::TokenId;
 
-/// A continuation of which some output exists.
+/// A continuation with the output so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumedContinuation {
-    /// Its index within the request; also a part of the random numbers' key.
+    /// Index of the continuation within the request; also a part of the random numbers' key.
     pub index: u32,
-    /// The output tokens so far, maybe none. They count as output for penalties, `min_tokens`, `max_tokens`,
-    /// stop tokens and positions, as if this replica had generated them; events report only what follows. If
-    /// they end the continuation already, only its end is reported.
+    /// The output tokens so far, possibly none. They count as output for penalties, `min_tokens`,
+    /// `max_tokens`, stop tokens and positions, as if this replica had generated them; events report only
+    /// later tokens. If they end the continuation already, only its end is reported.
     pub output: Arc<[TokenId]>,
 }

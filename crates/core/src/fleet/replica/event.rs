@@ -10,7 +10,7 @@ use crate::scheduling::batch::{ChosenToken, TokenLogprob};
 use crate::time::Timestamp;
 use crate::timeline::{Timeline, latency};
 
-/// Log-probabilities that weigh as much as an event without any.
+/// Number of log-probabilities with the weight of one event without any.
 const LOGPROBS_PER_UNIT: usize = 8;
 
 /// An event of a running request, with errors of type `E`.
@@ -18,30 +18,30 @@ const LOGPROBS_PER_UNIT: usize = 8;
 pub enum StreamEvent<E> {
     /// The prompt is computed. Comes once, before any token; not for a resumed request.
     Prompt {
-        /// Prompt tokens that were found in the cache.
+        /// Number of prompt tokens that were found in the cache.
         cached_tokens: u32,
-        /// Log-probabilities of all prompt tokens but the first, if asked for.
+        /// Log-probabilities of all prompt tokens except the first, if requested.
         logprobs: Vec<TokenReport>,
     },
     /// A new output token.
     Token {
         /// Index of the continuation.
         index: u32,
-        /// The token.
+        /// Report of the token.
         report: TokenReport,
     },
     /// A continuation ended. The last event once all have.
     Finished {
         /// Index of the continuation.
         index: u32,
-        /// Reason.
+        /// Reason of the end.
         reason: FinishReason,
         /// Times of the continuation.
         timing: Timing,
     },
     /// The request ended with all its continuations. The last event.
     Failed {
-        /// Reason.
+        /// Reason of the failure.
         error: E,
     },
 }
@@ -58,7 +58,7 @@ impl<E> StreamEvent<E> {
         1 + n_logprobs / LOGPROBS_PER_UNIT
     }
 
-    /// The same event with its error translated.
+    /// The event with its error translated.
     pub fn map_error<F>(self, translate: impl FnOnce(E) -> F) -> StreamEvent<F> {
         match self {
             Self::Prompt { cached_tokens, logprobs } => StreamEvent::Prompt { cached_tokens, logprobs },
@@ -69,13 +69,13 @@ impl<E> StreamEvent<E> {
     }
 }
 
-/// A token with the log-probabilities that were asked for.
+/// A token with the requested log-probabilities.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenReport {
-    /// The token; its `logprob` and `rank` are 0 where no log-probabilities were asked for.
+    /// The token; its `logprob` and `rank` are 0 if no log-probabilities were requested.
     #[serde(rename = "token")]
     pub chosen: TokenLogprob,
-    /// The most likely tokens, most likely first; empty unless asked for.
+    /// The most likely tokens, most likely first; empty unless requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub top: Vec<TokenLogprob>,
 }
@@ -105,10 +105,17 @@ pub struct Timing {
     pub end: Duration,
     /// Number of output tokens, those from before it was resumed included.
     pub n_output: u32,
+    /// Number of prompt tokens whose keys and values came from another replica.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pulled_tokens: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 impl Timing {
-    /// The same times for a request that was submitted to this replica only after `delay`.
+    /// The times for a request that was submitted to this replica only after `delay`.
     #[must_use]
     pub fn delayed_by(self, delay: Duration) -> Self {
         let later = |time: Option<Duration>| time.map(|time| time + delay);
@@ -118,11 +125,11 @@ impl Timing {
             last_token: later(self.last_token),
             end: self.end + delay,
             n_output: self.n_output,
+            pulled_tokens: self.pulled_tokens,
         }
     }
 
-    /// The same times for a caller that joined `delay` after the request was submitted, and shares its
-    /// result.
+    /// The times for a caller that joined `delay` after the request was submitted, and shares its result.
     #[must_use]
     pub fn shifted_earlier(self, delay: Duration) -> Self {
         let earlier = |time: Option<Duration>| time.map(|time| time.saturating_sub(delay));
@@ -132,14 +139,15 @@ impl Timing {
             last_token: earlier(self.last_token),
             end: self.end.saturating_sub(delay),
             n_output: self.n_output,
+            pulled_tokens: self.pulled_tokens,
         }
     }
 
-    /// Creates the timing of `n_output` tokens that were there already.
+    /// Creates the timing of `n_output` tokens that existed before.
     pub fn immediate(n_output: u32) -> Self {
         let first_token = (n_output > 0).then_some(Duration::ZERO);
         let first_step = Some(Duration::ZERO);
-        Self { first_step, first_token, last_token: first_token, end: Duration::ZERO, n_output }
+        Self { first_step, first_token, last_token: first_token, n_output, ..Self::default() }
     }
 
     /// Time from the first step to the first token.
@@ -167,6 +175,7 @@ impl From<&Timeline> for Timing {
             last_token: timeline.last_token.map(since),
             end: timeline.finished.map(since).unwrap_or_default(),
             n_output: timeline.output_tokens,
+            pulled_tokens: timeline.pulled_tokens,
         }
     }
 }
@@ -184,6 +193,7 @@ mod tests {
             last_token: Some(ms(90)),
             end: ms(91),
             n_output: 3,
+            pulled_tokens: 0,
         };
         for timing in [timing, timing.delayed_by(ms(1000))] {
             assert_eq!(timing.prefill(), Some(ms(25)));

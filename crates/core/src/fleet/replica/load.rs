@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::routing::LoadReport;
+use crate::fleet::routing::{ExchangeReport, LoadReport};
 use crate::scheduling::{ServiceRate, StepTime};
+use crate::time::Nanos;
 
 /// Load of a replica, and its totals since it started. A snapshot that may be some steps old.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,12 @@ pub struct Load {
     pub total_blocks: usize,
     /// Number of KV blocks that sequences hold.
     pub used_blocks: usize,
+    /// Number of KV blocks that no sequence holds and whose content can be found.
+    #[serde(skip_serializing_if = "is_none")]
+    pub cached_blocks: usize,
+    /// Number of those that a client asked to keep.
+    #[serde(skip_serializing_if = "is_none")]
+    pub marked_blocks: usize,
     /// Totals since it started.
     pub totals: Totals,
     /// New tokens of each step.
@@ -36,10 +43,16 @@ impl Load {
             n_queued_tokens: self.n_queued_tokens,
             n_decoding: u32::try_from(self.n_running).unwrap_or(u32::MAX),
             step_time: self.machine.map_or_else(StepTime::default, |machine| machine.step_time),
+            exchange: ExchangeReport {
+                block_bytes: self.totals.block_bytes,
+                state_blocks: self.totals.state_blocks,
+                n_pulled: self.totals.pulled_blocks,
+                block_time: Nanos(self.totals.block_pull_ns),
+            },
         }
     }
 
-    /// Sequences that run or wait.
+    /// Number of sequences that run or wait.
     pub fn n_sequences(&self) -> usize {
         self.n_running + self.n_waiting
     }
@@ -49,43 +62,93 @@ impl Load {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
-    /// Steps that ended.
+    /// Number of steps that ended.
     pub steps: u64,
-    /// Prompt tokens computed.
+    /// Number of computed prompt tokens.
     pub prompt_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
-    /// Prompt tokens looked for in the prefix cache.
+    /// Number of prompt tokens looked up in the prefix cache.
     pub cache_query_tokens: u64,
     /// Prompt tokens found in the prefix cache.
     pub cache_hit_tokens: u64,
+    /// Prompt tokens found in the cache that came back from disk.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub restored_hit_tokens: u64,
+    /// Cached blocks whose content was dropped.
+    #[serde(skip_serializing_if = "Evictions::is_none")]
+    pub evictions: Evictions,
     /// Sequences that lost their blocks and waited again.
     pub preemptions: u64,
     /// Number of times that drafts of a sequence were computed.
     pub drafts: u64,
-    /// Drafts that were computed.
+    /// Number of drafts that were computed.
     pub draft_tokens: u64,
-    /// Drafts that became output tokens.
+    /// Number of drafts that became output tokens.
     pub accepted_draft_tokens: u64,
-    /// Pictures that were encoded.
+    /// Number of pictures that were encoded.
     #[serde(skip_serializing_if = "is_zero")]
     pub encoded_media: u64,
-    /// Pictures whose features were known when a prompt reached them.
+    /// Number of pictures whose features were cached when a prompt reached them.
     #[serde(skip_serializing_if = "is_zero")]
     pub known_media: u64,
-    /// Blocks of keys and values that were brought back from disk.
+    /// Number of blocks of keys and values that were brought back from disk.
     #[serde(skip_serializing_if = "is_zero")]
     pub restored_blocks: u64,
-    /// Blocks that were written to disk.
+    /// Number of blocks that were written to disk.
     #[serde(skip_serializing_if = "is_zero")]
     pub stored_blocks: u64,
     /// Blocks that could not be written to disk, or not be read from it.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_block_transfers: u64,
+    /// Blocks that came from other workers.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pulled_blocks: u64,
+    /// Blocks that other workers were asked for and that did not come.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed_pulls: u64,
+    /// Blocks that were given to other workers.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub served_blocks: u64,
+    /// Bytes of a block, where blocks are exchanged.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub block_bytes: u64,
+    /// Number of blocks whose bytes a recurrent state has, where states are exchanged.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub state_blocks: u64,
+    /// Nanoseconds in which a block comes from another worker, as measured last; 0 before the first.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub block_pull_ns: u64,
     /// Requests that ended with a failure.
     pub failed_requests: u64,
-    /// Executors made after the first one.
+    /// Number of executors made after the first one.
     pub executor_restarts: u64,
+}
+
+/// Cached blocks whose content was dropped for another one, by their marks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Evictions {
+    /// Blocks that no client asked to keep.
+    pub unmarked: u64,
+    /// Blocks that were kept for as long as a client asked.
+    pub expired: u64,
+    /// Marked blocks of the tenant with the most, while there were more than may be marked.
+    pub over_share: u64,
+    /// Marked blocks, because nothing else was left.
+    pub marked: u64,
+}
+
+impl Evictions {
+    /// Whether nothing was dropped.
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Whether a number of blocks is left out.
+fn is_none(n_blocks: &usize) -> bool {
+    *n_blocks == 0
 }
 
 /// Whether a total that some models do not have is left out.
@@ -101,7 +164,7 @@ pub struct StepTokens {
     pub bounds: [u64; 15],
     /// Steps of each bucket; the last has those above all bounds.
     pub counts: [u64; 16],
-    /// New tokens of all steps.
+    /// Number of new tokens of all steps.
     pub sum: u64,
 }
 
@@ -109,7 +172,7 @@ pub struct StepTokens {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Runs requests.
+    /// The replica runs requests.
     Ready = 0,
     /// Will not run requests again without a restart.
     Lost = 2,

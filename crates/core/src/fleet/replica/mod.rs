@@ -3,7 +3,9 @@
 mod continuation;
 mod event;
 mod load;
+mod ranks;
 
 pub use continuation::ResumedContinuation;
 pub use event::{StreamEvent, Timing, TokenReport};
-pub use load::{Load, Status, StepTokens, Totals};
+pub use load::{Evictions, Load, Status, StepTokens, Totals};
+pub use ranks::{RankCounters, RankReport, RunningRanks};

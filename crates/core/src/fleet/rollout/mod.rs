@@ -1,6 +1,6 @@
-//! Moves an alias's requests to a new version of a model by stages, and back at once when it fails more
-//! often, is slower, or answers a golden prompt wrongly. The caller reports outcomes and times. Does not
-//! know models and requests.
+//! Moves an alias's requests to a new version of a model by stages, and rolls back at once when it fails more
+//! often, is slower, or answers a golden prompt wrongly. The caller reports outcomes and times. Does not know
+//! models and requests.
 
 mod judgement;
 mod plan;
@@ -36,7 +36,7 @@ pub enum Progress {
     RolledBack(Cause),
 }
 
-/// A roll-out, which does not change any more once it is completed or rolled back.
+/// A roll-out, which no longer changes once it is completed or rolled back.
 #[derive(Debug)]
 pub struct Rollout {
     plan: Arc<Plan>,

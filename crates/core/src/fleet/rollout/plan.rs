@@ -14,7 +14,7 @@ pub struct Stage {
     pub hold: Nanos,
 }
 
-/// Stages in which a new version takes over, and the bounds that roll it back.
+/// Stages in which requests move to a new version, and the bounds that roll it back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Stages; after the last one the new version has all requests.
@@ -67,7 +67,7 @@ impl Plan {
     /// Checks the plan.
     ///
     /// # Errors
-    /// The first fault.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), InvalidPlan> {
         if self.stages.is_empty() || self.stages.len() > MAX_STAGES {
             return Err(InvalidPlan::NumberOfStages);

@@ -9,7 +9,7 @@ use crate::time::Nanos;
 /// Name of a region, as in the configuration.
 pub type Region = Arc<str>;
 
-/// Maximum number of regions that a gateway knows, and that a request may be bound to.
+/// Maximum number of regions of a gateway, and of regions that a request may be bound to.
 pub const MAX_REGIONS: usize = 64;
 /// Longest name of a region, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -74,8 +74,7 @@ impl RegionOffer {
     }
 }
 
-/// Name that stands for every organisation without a rule of its own, and for requests without an
-/// organisation.
+/// Name of the rule for organisations without a rule of their own, and for requests without an organisation.
 pub const EVERYONE: &str = "*";
 
 /// Regions that the requests of organisations may go to.

@@ -18,7 +18,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All policies.
+    /// All routing policies.
     pub const ALL: [Self; 4] = [Self::RoundRobin, Self::LeastTokens, Self::PowerOfTwo, Self::LeastTtft];
 
     /// Name in flags and settings.
@@ -32,7 +32,7 @@ impl Policy {
     }
 }
 
-/// A name that is not a policy's.
+/// A name of no known policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown routing policy {0:?}: expected round-robin, least-tokens, power-of-two or least-ttft")]
 pub struct UnknownPolicy(pub String);

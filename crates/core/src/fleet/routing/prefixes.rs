@@ -11,8 +11,8 @@ use crate::scheduling::name_hasher::NameState;
 pub enum PrefixIndex {
     /// The replica reports stored and removed blocks.
     Reported,
-    /// The replica reports nothing: the prompts sent to it are assumed to be cached, until newer ones
-    /// displace them.
+    /// The replica does not report its cache: the prompts sent to it are assumed to be cached, until newer
+    /// ones displace them.
     Inferred,
 }
 
@@ -137,38 +137,10 @@ impl CachedPrefixes {
     pub fn n_cached(&self, blocks: &[BlockKey]) -> usize {
         blocks.iter().take_while(|block| self.places.contains_key(block)).count()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn prompt(first: u64, n_blocks: u64) -> Vec<BlockKey> {
-        (first..first + n_blocks).map(BlockKey).collect()
-    }
-
-    #[test]
-    fn the_end_of_the_oldest_prefix_is_dropped_first() {
-        let (old, new) = (prompt(0, 4), prompt(100, 3));
-        let mut cached = CachedPrefixes::new(5);
-        cached.publish(&old);
-        cached.publish(&new);
-        assert_eq!((cached.len(), cached.n_cached(&old), cached.n_cached(&new)), (5, 2, 3));
-        cached.publish(&prompt(200, 9));
-        assert_eq!((cached.len(), cached.n_cached(&prompt(200, 9))), (5, 5));
-    }
-
-    #[test]
-    fn nothing_is_cached_behind_a_withdrawn_block() {
-        let names = prompt(0, 4);
-        let mut cached = CachedPrefixes::new(10);
-        cached.publish(&names);
-        cached.withdraw(&names[1]);
-        cached.withdraw(&names[1]);
-        assert_eq!(cached.n_cached(&names), 1);
-        cached.publish(&names[1..2]);
-        assert_eq!(cached.n_cached(&names), 4);
-        cached.clear();
-        assert!(cached.is_empty() && cached.n_cached(&names) == 0);
+    /// Number of those blocks up to the last one at whose end there is a recurrent state.
+    pub fn n_with_state(&self, blocks: &[BlockKey]) -> usize {
+        let has_state = |n: &usize| self.places.contains_key(&blocks[n - 1].of_state());
+        (1..=self.n_cached(blocks)).rev().find(has_state).unwrap_or(0)
     }
 }

@@ -31,7 +31,7 @@ fn no_other_region_would_answer_sooner_and_no_rule_is_broken() {
             }
             let n_queued_tokens = if rng.bool() { 0 } else { rng.u64(..4_000) };
             let step_time = StepTime::default();
-            router.report(id, LoadReport { n_queued_tokens, n_decoding: 0, step_time }, NOW);
+            router.report(id, LoadReport { n_queued_tokens, step_time, ..LoadReport::default() }, NOW);
             // A replica without a region stands alone, at an unknown distance.
             let way = distances.get(region).copied().unwrap_or(UNMEASURED);
             replicas.push((id, region, step_time.prefill(n_queued_tokens + 10, 0).0 + way.0));
@@ -44,7 +44,8 @@ fn no_other_region_would_answer_sooner_and_no_rule_is_broken() {
         };
         let eligible: Vec<_> = replicas.iter().map(|(id, ..)| *id).collect();
         let regions = permitted.as_deref();
-        let query = Query { n_tokens: 10, blocks: &[], pinned: None, eligible: &eligible, regions };
+        let query =
+            Query { n_tokens: 10, blocks: &[], session: None, pinned: None, eligible: &eligible, regions };
         let chosen = router.choose(&query, NOW);
         let soonest = replicas.iter().filter(|(_, region, _)| may(*region)).min_by_key(|(.., at)| *at);
         let (Some(choice), Some((_, _, best))) = (chosen, soonest) else {

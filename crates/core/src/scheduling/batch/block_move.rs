@@ -1,5 +1,4 @@
-//! Moves of blocks' bytes between kinds of memory, which a step makes before it computes anything. Does not
-//! decide about them.
+//! Moves of blocks' bytes between kinds of memory, which a step makes first. Does not decide about them.
 
 use std::fmt;
 
@@ -35,7 +34,7 @@ impl fmt::Display for Tier {
 /// all layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlockLocation {
-    /// The kind of memory.
+    /// Kind of the memory.
     pub tier: Tier,
     /// Index of the block in that memory.
     pub block: BlockId,
@@ -53,11 +52,10 @@ impl BlockLocation {
     }
 }
 
-/// The bytes of one block that become those of another place. Those at `from` stay until something overwrites
-/// them.
+/// A copy of one block's bytes to another place. Those at `from` stay until they are overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BlockMove {
-    /// The place that is read.
+    /// Location that is read.
     pub from: BlockLocation,
     /// The place that is overwritten.
     pub to: BlockLocation,

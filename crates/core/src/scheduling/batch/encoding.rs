@@ -18,7 +18,7 @@ pub struct WorkShare {
 }
 
 impl WorkShare {
-    /// All of a work.
+    /// All work on a content.
     pub const WHOLE: Self = Self { done: 1, all: 1 };
 
     /// Whether all parts are done.
@@ -33,27 +33,27 @@ impl WorkShare {
     }
 }
 
-/// Work on the features of a span's content. A step does it before it computes tokens. The work goes on where
-/// earlier steps left it; an executor that has lost their part does it again, one that has the features does
-/// nothing.
+/// Work on the features of a span's content. A step does it before it computes tokens. The work continues
+/// where earlier steps left it; an executor that has lost their part repeats it, one that has the features
+/// does nothing.
 #[derive(Debug, Clone)]
 pub struct ScheduledEncoding {
     /// The sequence whose prompt has the span.
     pub id: SequenceId,
     /// Parts of its prompt that are not tokens.
     pub media: Arc<PromptMedia>,
-    /// Root of the names of its blocks; `None` where it is not known.
+    /// Root of the names of the sequence's blocks; `None` if it is not known.
     pub media_scope: Option<BlockHash>,
     /// Index of the span.
     pub span_idx: usize,
-    /// Parts that earlier steps were asked for.
+    /// Number of parts in earlier steps.
     pub n_before: u32,
     /// Work that is done after this step. A part is as much as one token of the span is worth.
     pub share: WorkShare,
 }
 
 impl ScheduledEncoding {
-    /// The span.
+    /// Span of the prompt.
     pub fn span(&self) -> &PromptSpan {
         &self.media.spans[self.span_idx]
     }

@@ -1,4 +1,4 @@
-//! A step as flat numbers that can be sent to other processes: the ranks of an executor that is spread over
+//! A step as flat numbers that can be sent to other processes: the ranks of an executor that is divided over
 //! several devices. Does not know how it is sent.
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::constraint::TokenConstraint;
 use crate::prompt_media::PromptMedia;
 use crate::request::{AdapterId, RequestId, SamplingParams, SequenceId, TokenId};
 
-/// A [`ScheduledBatch`] without pointers: buffers of numbers and one record a sequence. Constraints stay
-/// behind: a rank that chooses tokens names them again where it reads the message.
+/// A [`ScheduledBatch`] without pointers: buffers of numbers and one record a sequence. Constraints are left
+/// out: a rank that chooses tokens adds them again when it reads the message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepMessage {
     sequences: Vec<SequenceRecord>,
@@ -122,7 +122,7 @@ impl StepMessage {
         }
     }
 
-    /// Removes what only a reader that chooses tokens needs: the histories of sequences.
+    /// Removes the data that only token selection reads: the histories of sequences.
     pub fn forget_histories(&mut self) {
         self.history.clear();
         self.output.clear();

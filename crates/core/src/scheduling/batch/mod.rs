@@ -4,6 +4,7 @@
 mod block_move;
 mod encoding;
 mod message;
+mod plain;
 mod state;
 mod stored;
 
@@ -22,14 +23,15 @@ pub use crate::scheduling::step_output::{
 pub use block_move::{BlockLocation, BlockMove, Tier};
 pub use encoding::{ScheduledEncoding, WorkShare};
 pub use message::{ConstraintOf, MalformedStep, StepMessage};
+pub use plain::PlainShare;
 pub use state::{MemorySlot, SlotCopy, StateSave, StateShare};
-pub use stored::{BlockLoad, BlockSave, StoreSlot};
+pub use stored::{BlockExport, BlockLoad, BlockSave, ExportId, StoreSlot, StoredPlace};
 
 /// One step's work over several sequences.
 ///
-/// A sequence's new tokens stand at positions `start..start + n`; the executor writes their keys and values
-/// into the sequence's blocks and lets each attend to every position up to its own. Position `p` lives in
-/// slot `p % 16` of the sequence's block `p / 16`. A sequence may appear once a step.
+/// A sequence's new tokens are at positions `start..start + n`; the executor writes their keys and values
+/// into the sequence's blocks and lets each attend to every position up to its own. Position `p` is in slot
+/// `p % 16` of the sequence's block `p / 16`. A sequence may appear once a step.
 ///
 /// The last `n_drafts` new tokens of a sequence are drafts: guesses of its next output tokens. The executor
 /// chooses a token after the last token before them and after each of them, each with the history, constraint
@@ -37,10 +39,10 @@ pub use stored::{BlockLoad, BlockSave, StoreSlot};
 /// from the draft in its place, or all `n_drafts + 1`. A token at a position before an accepted draft does
 /// not depend on the drafts after it, so the answer is what as many steps without drafts would have given.
 ///
-/// An executor with a draft model may make the drafts itself, up to `n_to_draft` of a sequence. It then
-/// treats them as drafts of the batch and names them in its answer ([`StepOutput::set_own_drafts`]).
+/// An executor with a draft model may make the drafts itself, up to `n_to_draft` for a sequence. It then
+/// treats them as drafts of the batch and reports them in its output ([`StepOutput::set_own_drafts`]).
 ///
-/// Where the model has recurrent layers, each sequence says which slots of state it reads and writes
+/// If the model has recurrent layers, each sequence names the slots of state that it reads and writes
 /// ([`StateShare`]), and has no drafts.
 #[derive(Debug, Default)]
 pub struct ScheduledBatch {
@@ -51,9 +53,11 @@ pub struct ScheduledBatch {
     output: Vec<TokenId>,
     saves: Vec<BlockSave>,
     loads: Vec<BlockLoad>,
+    exports: Vec<BlockExport>,
     moves: Vec<BlockMove>,
     state_copies: Vec<SlotCopy>,
     encodings: Vec<ScheduledEncoding>,
+    plain: Vec<PlainShare>,
     has_others: bool,
 }
 
@@ -66,8 +70,7 @@ pub struct ScheduledSequence {
     pub start: u32,
     /// Length of the request's prompt in tokens.
     pub n_prompt: u32,
-    /// The token after the last new one, where the prompt already tells it (wanted for prompt
-    /// log-probabilities).
+    /// The token after the last new one, if it is part of the prompt (for prompt log-probabilities).
     pub next_prompt_token: Option<TokenId>,
     /// Whether output tokens are chosen, the first of them at position `start + n_tokens - n_drafts`.
     pub sample: bool,
@@ -90,8 +93,8 @@ pub struct ScheduledSequence {
     pub adapter: Option<AdapterId>,
     /// Parts of the prompt that are not tokens; `None` for text only.
     pub media: Option<Arc<PromptMedia>>,
-    /// Root of the names of the sequence's blocks, which only sequences have in common that may share what
-    /// was computed; `None` where it is not known.
+    /// Root of the names of the sequence's blocks. Only sequences that may share cached results have the same
+    /// root; `None` if it is not known.
     pub media_scope: Option<BlockHash>,
     /// Use of the recurrent state by the step; `None` if the model has no recurrent layers.
     pub state: Option<StateShare>,
@@ -110,7 +113,7 @@ pub struct NewSequence<'a> {
     pub start: u32,
     /// Length of the request's prompt in tokens.
     pub n_prompt: u32,
-    /// The token after the last new one, where the prompt already tells it.
+    /// The token after the last new one, if it is part of the prompt.
     pub next_prompt_token: Option<TokenId>,
     /// Whether output tokens are chosen after the last of `tokens` and after each draft.
     pub sample: bool,
@@ -120,7 +123,7 @@ pub struct NewSequence<'a> {
     pub constraint: Option<Arc<dyn TokenConstraint>>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<AdapterId>,
-    /// The new tokens that are known, at least one.
+    /// The known new tokens, at least one.
     pub tokens: &'a [TokenId],
     /// Guesses of the tokens after them; only where `sample`.
     pub drafts: &'a [TokenId],
@@ -142,9 +145,11 @@ impl ScheduledBatch {
         self.output.clear();
         self.saves.clear();
         self.loads.clear();
+        self.exports.clear();
         self.moves.clear();
         self.state_copies.clear();
         self.encodings.clear();
+        self.plain.clear();
         self.has_others = false;
     }
 
@@ -159,23 +164,22 @@ impl ScheduledBatch {
         self.has_others
     }
 
-    /// Adds a copy of a recurrent state, which comes before all that the step computes.
+    /// Adds a copy of a recurrent state, which is made before the step's computation.
     pub fn push_state_copy(&mut self, copy: SlotCopy) {
         self.state_copies.push(copy);
     }
 
-    /// The recurrent states to copy before anything is computed, in this order.
+    /// The recurrent states to copy before the step, in this order.
     pub fn state_copies(&self) -> &[SlotCopy] {
         &self.state_copies
     }
 
-    /// Adds work on a picture, which comes before all tokens that the step computes. A step may have nothing
-    /// else.
+    /// Adds work on a picture, which is done before all tokens of the step. A step may have nothing else.
     pub fn push_encoding(&mut self, encoding: ScheduledEncoding) {
         self.encodings.push(encoding);
     }
 
-    /// The work on pictures.
+    /// Work on pictures in this step.
     pub fn encodings(&self) -> &[ScheduledEncoding] {
         &self.encodings
     }
@@ -190,7 +194,7 @@ impl ScheduledBatch {
         &self.saves
     }
 
-    /// Adds a block to load, which comes after all saves and those loads that were added before it.
+    /// Adds a block to load, which is loaded after all saves and the loads added before it.
     pub fn push_load(&mut self, load: BlockLoad) {
         self.loads.push(load);
     }
@@ -200,12 +204,22 @@ impl ScheduledBatch {
         &self.loads
     }
 
+    /// Adds a block to export, which is read after all loads and before any move overwrites it.
+    pub fn push_export(&mut self, export: BlockExport) {
+        self.exports.push(export);
+    }
+
+    /// The blocks to give to other engines, after the loads and before moves.
+    pub fn exports(&self) -> &[BlockExport] {
+        &self.exports
+    }
+
     /// Adds a move of a block, which comes after those before it and before all that the step computes.
     pub fn push_move(&mut self, block_move: BlockMove) {
         self.moves.push(block_move);
     }
 
-    /// The blocks to move before anything is computed, in this order.
+    /// The blocks to move before the step, in this order.
     pub fn moves(&self) -> &[BlockMove] {
         &self.moves
     }
@@ -260,10 +274,10 @@ impl ScheduledBatch {
         }
     }
 
-    /// Replaces the masks of the sequence that was added last by ones that were begun earlier.
+    /// Replaces the masks of the sequence that was added last by earlier evaluated ones.
     ///
     /// # Panics
-    /// When they are not those of its output and drafts.
+    /// When the masks do not belong to the sequence's output and drafts.
     pub fn set_masks(&mut self, masks: Arc<SequenceMasks>) {
         let sequence = self.sequences.last_mut().expect("a sequence was added");
         let n_output = sequence.output.len() - sequence.n_drafts;
@@ -272,10 +286,10 @@ impl ScheduledBatch {
         sequence.masks = Some(masks);
     }
 
-    /// Asks the executor for up to `n` drafts of the sequence that was added last.
+    /// Requests up to `n` drafts from the executor for the sequence that was added last.
     ///
     /// # Panics
-    /// When the sequence does not sample, has drafts, or has no blocks for as many positions more.
+    /// When the sequence does not sample, has drafts, or has no blocks for `n` more positions.
     pub fn ask_for_drafts(&mut self, n: usize) {
         let sequence = self.sequences.last_mut().expect("a sequence was added");
         let end = sequence.start as usize + sequence.tokens.len() + n;
@@ -296,18 +310,18 @@ impl ScheduledBatch {
         sequence.state = Some(state);
     }
 
-    /// Sets the media in the prompt of the sequence that was added last, which fit it, and the root of the
-    /// names of its blocks.
+    /// Sets the media in the prompt of the sequence that was added last, which must match, and the root of
+    /// the names of its blocks.
     pub fn set_media(&mut self, media: Arc<PromptMedia>, scope: Option<BlockHash>) {
         let sequence = self.sequences.last_mut().expect("a sequence was added");
         (sequence.media, sequence.media_scope) = (Some(media), scope);
     }
 
-    /// Leaves the one new token of the sequence that was added last to the executor: it is the token that is
-    /// chosen for sequence `sequence_idx` of the batch submitted before this one.
+    /// Leaves the one new token of the sequence that was added last to the executor: it is the token chosen
+    /// for sequence `sequence_idx` of the batch submitted before this one.
     ///
     /// # Panics
-    /// When the sequence has several new tokens, or something beside it depends on the token.
+    /// When the sequence has several new tokens, or another field depends on the token.
     pub fn carry_token(&mut self, sequence_idx: usize) {
         let sequence = self.sequences.last_mut().expect("a sequence was added");
         let is_alone = sequence.tokens.len() == 1 && sequence.constraint.is_none();
@@ -315,8 +329,7 @@ impl ScheduledBatch {
         sequence.carried = Some(sequence_idx);
     }
 
-    /// Adds a sequence of another batch, with `drafts` that the executor made if there are any, else with its
-    /// own.
+    /// Adds a sequence of another batch, with `drafts` if the executor made any, otherwise with its own.
     pub fn push_drafted(&mut self, batch: &Self, scheduled: &ScheduledSequence, drafts: &[TokenId]) {
         self.push(NewSequence {
             id: scheduled.id,
@@ -353,7 +366,7 @@ impl ScheduledBatch {
         &self.tokens
     }
 
-    /// The new tokens of a sequence of this batch: those that are known, then the drafts.
+    /// The new tokens of a sequence of this batch: the known ones, then the drafts.
     pub fn tokens(&self, sequence: &ScheduledSequence) -> &[TokenId] {
         &self.tokens[sequence.tokens.clone()]
     }
@@ -382,7 +395,7 @@ impl ScheduledBatch {
         &output[..output.len().saturating_sub(sequence.n_drafts - n_accepted)]
     }
 
-    /// New tokens over all sequences, drafts included.
+    /// Number of new tokens over all sequences, drafts included.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()
     }
@@ -405,13 +418,13 @@ impl ScheduledSequence {
         self.tokens.len()
     }
 
-    /// Number of new tokens that are known.
+    /// Number of known new tokens.
     pub fn n_known(&self) -> usize {
         self.tokens.len() - self.n_drafts
     }
 
-    /// The rotary position of the token at `position`: the same in all sections, unless the request says
-    /// something else.
+    /// The rotary position of the token at `position`: the same in all sections, unless the request has
+    /// others.
     pub fn rotary_position(&self, position: u32) -> RotaryPosition {
         let text = RotaryPosition::of_text(position);
         self.media.as_ref().map_or(text, |media| media.rotary_position(position))

@@ -1,5 +1,5 @@
 //! Use of recurrent states by a step: the slots that a sequence's state is read from and written to, and
-//! copies kept on the way. Does not know the content of a state.
+//! copies kept at positions in between. Does not know the content of a state.
 
 /// An index into an executor's slots of one kind of memory beside KV blocks. A slot of recurrent state
 /// holds the states of all recurrent layers for one sequence.
@@ -25,14 +25,14 @@ pub struct StateShare {
 pub struct StateSave {
     /// Number of the sequence's new tokens after which the state is kept; at least 1.
     pub n_tokens: u32,
-    /// The slot that gets it.
+    /// Slot that gets the state.
     pub slot: MemorySlot,
 }
 
-/// A slot that is copied into another one before anything is computed.
+/// A slot that is copied into another one before the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotCopy {
-    /// The slot that is read.
+    /// Slot that is read.
     pub from: MemorySlot,
     /// The slot that is overwritten.
     pub to: MemorySlot,

@@ -1,5 +1,5 @@
-//! Changes of the prefix cache, for choosing replicas by their caches. Recorded only after they were first
-//! asked for. Does not know the readers.
+//! Changes of the prefix cache, for choosing replicas by their caches. Recorded only after the first request
+//! for them. Does not know the readers.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -20,8 +20,8 @@ pub enum CacheEvent {
     Cleared,
 }
 
-/// Changes since they were last taken, at most twice the number of blocks and one: beyond that they are
-/// replaced by a list of all cached blocks.
+/// Changes since the last call, at most twice the number of blocks plus one; beyond that, a list of all
+/// cached blocks replaces them.
 #[derive(Debug, Default)]
 pub(super) struct CacheEvents {
     /// Recorded changes; `None` if they are not recorded.
@@ -38,7 +38,7 @@ impl CacheEvents {
         self.events.is_some()
     }
 
-    /// Records a change. Returns whether there are too many since they were taken: then [`Self::begin`]
+    /// Records a change. Returns whether too many were recorded since the last call; then [`Self::begin`]
     /// must be called again.
     #[must_use]
     pub fn note(&mut self, event: CacheEvent, n_blocks: usize) -> bool {
@@ -57,7 +57,7 @@ fn all(names: impl Iterator<Item = BlockKey>) -> Vec<CacheEvent> {
     std::iter::once(CacheEvent::Cleared).chain(names.map(CacheEvent::Stored)).collect()
 }
 
-/// Changes that a reader of a [`CacheLog`] has not seen.
+/// Changes that a reader of a [`CacheLog`] has not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheNews {
@@ -65,11 +65,22 @@ pub struct CacheNews {
     pub is_snapshot: bool,
     /// Blocks that can be found from now on.
     pub stored: Vec<BlockKey>,
-    /// Blocks that cannot be found any more.
+    /// Blocks that can no longer be found.
     pub removed: Vec<BlockKey>,
 }
 
 impl CacheNews {
+    /// The whole content of a cache.
+    pub fn snapshot(mut names: Vec<BlockKey>) -> Self {
+        names.sort_unstable();
+        Self { is_snapshot: true, stored: names, removed: Vec::new() }
+    }
+
+    /// The net changes of these events; `None` if the cache was cleared in between.
+    pub fn of_events(events: &[CacheEvent]) -> Option<Self> {
+        (!events.contains(&CacheEvent::Cleared)).then(|| changes(events.iter()))
+    }
+
     /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         !self.is_snapshot && self.stored.is_empty() && self.removed.is_empty()
@@ -88,7 +99,7 @@ impl CacheNews {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCursor(Option<u64>);
 
-/// A set of names that can be listed in an order that does not depend on hashes.
+/// A set of names with an order that does not depend on hashes.
 #[derive(Debug, Default)]
 struct NameSet {
     names: Vec<BlockKey>,
@@ -129,7 +140,7 @@ pub struct CacheLog {
 }
 
 impl CacheLog {
-    /// Creates a log of at most `max_events` events. There are at most as many names as the pool has
+    /// Creates a log of at most `max_events` events. The number of names is at most the number of the pool's
     /// blocks.
     pub fn new(max_events: usize) -> Self {
         Self { max_events, first: 0, events: VecDeque::new(), names: NameSet::default() }
@@ -151,7 +162,8 @@ impl CacheLog {
         }
     }
 
-    /// Returns the changes that a reader has not seen: a few, or everything if it is new or too far behind.
+    /// Returns the changes that a reader has not read: single changes, or all names if the reader is new or
+    /// too far behind.
     pub fn read(&self, cursor: &mut CacheCursor) -> CacheNews {
         let end = self.first + self.events.len() as u64;
         let before = cursor.0.replace(end);
@@ -159,11 +171,7 @@ impl CacheLog {
         let unseen = skipped.map(|n| self.events.range(n as usize..));
         match unseen {
             Some(events) if !events.clone().any(|event| *event == CacheEvent::Cleared) => changes(events),
-            _ => {
-                let mut stored = self.names.names.clone();
-                stored.sort_unstable();
-                CacheNews { is_snapshot: true, stored, removed: Vec::new() }
-            }
+            _ => CacheNews::snapshot(self.names.names.clone()),
         }
     }
 }
@@ -186,60 +194,4 @@ fn changes<'a>(events: impl Iterator<Item = &'a CacheEvent>) -> CacheNews {
         }
     }
     news
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// Readers that read now and then, and one that is always behind, know after each reading what is cached.
-    #[test]
-    fn readers_know_what_is_cached() {
-        let mut random = 7_u64;
-        let mut below = |bound: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % bound
-        };
-        let mut log = CacheLog::new(20);
-        let mut truth = BTreeSet::new();
-        let mut readers =
-            [(CacheCursor::default(), BTreeSet::new(), 3), (CacheCursor::default(), BTreeSet::new(), 60)];
-        let mut n_snapshots = [0, 0];
-        for step in 0..5_000 {
-            let name = BlockKey(below(15));
-            let event = match below(200) {
-                0 => CacheEvent::Cleared,
-                1..100 => CacheEvent::Stored(name),
-                _ => CacheEvent::Removed(name),
-            };
-            match event {
-                CacheEvent::Cleared => truth.clear(),
-                CacheEvent::Stored(name) => {
-                    truth.insert(name);
-                }
-                CacheEvent::Removed(name) => {
-                    truth.remove(&name);
-                }
-            }
-            log.extend([event]);
-            for (idx, (cursor, known, interval)) in readers.iter_mut().enumerate() {
-                if step % *interval != 0 {
-                    continue;
-                }
-                let news = log.read(cursor);
-                if news.is_snapshot {
-                    known.clear();
-                    n_snapshots[idx] += 1;
-                }
-                known.retain(|name| !news.removed.contains(name));
-                known.extend(news.stored);
-                assert_eq!(*known, truth, "reader {idx} at step {step}");
-                assert!(log.read(cursor).is_empty());
-            }
-        }
-        assert!(n_snapshots[0] < 60, "the one that keeps up gets changes: {n_snapshots:?}");
-        assert!(n_snapshots[1] > 80, "the one that is behind gets everything: {n_snapshots:?}");
-    }
 }

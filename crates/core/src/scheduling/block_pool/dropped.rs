@@ -7,14 +7,14 @@ use crate::scheduling::block_hash::BlockContent;
 /// Content that was cached in a block which has since been reallocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedBlock {
-    /// The block that held it.
+    /// Block that held the content.
     pub block: BlockId,
-    /// The content.
+    /// The dropped content.
     pub content: BlockContent,
 }
 
-/// Contents dropped since they were last taken, at most as many as there are blocks. With more, steps have
-/// written to the blocks since, so that the list is void.
+/// Contents dropped since the last call, at most the number of blocks. With more, steps have written to the
+/// blocks since, so that the list is void.
 #[derive(Debug, Default)]
 pub(super) struct DroppedBlocks {
     /// Recorded contents; `None` if they are not recorded.

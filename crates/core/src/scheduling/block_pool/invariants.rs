@@ -1,6 +1,7 @@
-//! What holds for a pool after each operation. For tests, and for the schedulers that check themselves.
+//! Invariants of a pool after each operation. For tests, and for schedulers that check themselves.
 
-use super::BlockPool;
+use super::marks::GroupMark;
+use super::{BlockPool, Slot};
 use crate::scheduling::batch::BlockId;
 
 impl BlockPool {
@@ -35,8 +36,22 @@ impl BlockPool {
             return Err(format!("{n_used} used + {n_cached} cached + {n_free} free != {n_total}"));
         }
         self.states.check_invariants()?;
+        self.check_marks()?;
         self.store.as_ref().map_or(Ok(()), |store| store.check_invariants())?;
         self.check_names()
+    }
+
+    fn check_marks(&self) -> Result<(), String> {
+        for slot in self.slots.iter().filter(|slot| slot.mark.is_some()) {
+            if slot.content.is_none() {
+                return Err("a block without content is marked".into());
+            }
+            if slot.n_references == 0 && !matches!(self.cached.mark(slot), GroupMark::Until(..)) {
+                return Err("a marked block is in an unmarked group".into());
+            }
+        }
+        let of_slot = |slot: &Slot| Some((slot.mark?.owner, slot.n_references == 0));
+        self.cached.marks().check_invariants(self.slots.iter().filter_map(of_slot))
     }
 
     fn check_names(&self) -> Result<(), String> {

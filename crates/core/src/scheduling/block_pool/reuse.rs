@@ -1,6 +1,5 @@
-//! How soon blocks are used again after their last use, learned for blocks of one class together, and the
-//! worth of keeping a block of some age. Also learns from blocks that gave way and were looked for later.
-//! Does not know blocks' places.
+//! Learns how soon blocks of a class are used again after their last use, and computes the worth of keeping a
+//! block of some age. Also learns from evicted blocks that are requested later. Does not know blocks' places.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,10 +8,10 @@ use crate::scheduling::name_hasher::NameState;
 use crate::time::{Nanos, Timestamp};
 
 /// Ages are counted in bins of half an octave, the first of which ends at a millisecond.
-const N_AGES: usize = 44;
+pub(super) const N_AGES: usize = 44;
 
 /// Number of classes.
-const N_CLASSES: usize = 8;
+pub(super) const N_CLASSES: usize = 8;
 
 /// Ends of the times between two uses of the classes after the first, in ms.
 const CLASS_ENDS_MS: [u64; N_CLASSES - 2] = [100, 1_000, 3_000, 10_000, 60_000, 600_000];
@@ -23,12 +22,12 @@ const OBSERVATIONS_PER_FIT: u32 = 512;
 /// Weight of all observations of a class beyond which older ones count half.
 const MOST_WEIGHT: f32 = 16_384.0;
 
-/// Observations that are assumed of each bin before any are made, and of blocks that are never used again:
-/// what was used lately is then worth more.
+/// Observations that are assumed in each bin before any are made, and of blocks that are never used again:
+/// recently used content is then worth more.
 const PRIOR_PER_AGE: f32 = 0.5;
 const PRIOR_NEVER: f32 = 20.0;
 
-/// Class of a block: the time between its last two uses, as far as it is known.
+/// Class of a block: the time between its last two uses, if known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReuseClass(u8);
 
@@ -41,6 +40,11 @@ impl ReuseClass {
         let ms = gap.0 / 1_000_000;
         Self(1 + CLASS_ENDS_MS.iter().take_while(|end| ms >= **end).count() as u8)
     }
+
+    /// Index of the class.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
 }
 
 /// Ages of reuse by class, and the worths that follow.
@@ -49,9 +53,17 @@ pub(super) struct ReuseTimes {
     reused: [[f32; N_AGES]; N_CLASSES],
     never: [f32; N_CLASSES],
     worth: [[f32; N_AGES]; N_CLASSES],
+    /// Least worth at an age and below.
+    least: [[f32; N_AGES]; N_CLASSES],
+    /// Beginnings of the bins in seconds, and the end of the last one.
+    edges_s: [f32; N_AGES + 1],
+    /// Number of observations of a class that cannot bring its weight to [`MOST_WEIGHT`].
+    n_light: [u32; N_CLASSES],
+    /// Whether a class was observed since its worths were computed.
+    is_observed: [bool; N_CLASSES],
     n_observed: u32,
     ghosts: HashMap<BlockKey, (ReuseClass, Timestamp), NameState>,
-    /// Their order, the oldest first.
+    /// Order of the ghosts, the oldest first.
     ghost_order: VecDeque<(BlockKey, Timestamp)>,
     max_ghosts: usize,
 }
@@ -63,6 +75,10 @@ impl ReuseTimes {
             reused: [[PRIOR_PER_AGE; N_AGES]; N_CLASSES],
             never: [PRIOR_NEVER; N_CLASSES],
             worth: [[0.0; N_AGES]; N_CLASSES],
+            least: [[0.0; N_AGES]; N_CLASSES],
+            edges_s: std::array::from_fn(edge_s),
+            n_light: [0; N_CLASSES],
+            is_observed: [true; N_CLASSES],
             n_observed: 0,
             ghosts: HashMap::with_capacity_and_hasher(2 * n_blocks, NameState::default()),
             ghost_order: VecDeque::with_capacity(2 * n_blocks),
@@ -72,11 +88,21 @@ impl ReuseTimes {
         times
     }
 
-    /// Worth of keeping a block of this age: the uses to be expected for each second of keeping it, over the
-    /// best time to keep it (the index of Gittins and Jones, "A dynamic allocation index for the sequential
-    /// design of experiments", 1974; hit density in Beckmann, Chen and Cidon, "LHD", NSDI 2018).
+    /// Worth of keeping a block of this age: the expected uses for each second of keeping it, over the best
+    /// time to keep it (the index of Gittins and Jones, "A dynamic allocation index for the sequential design
+    /// of experiments", 1974; hit density in Beckmann, Chen and Cidon, "LHD", NSDI 2018).
     pub fn worth(&self, class: ReuseClass, age: Nanos) -> f32 {
-        self.worth[usize::from(class.0)][bin(age)]
+        self.worth_of_bin(class.index(), bin(age))
+    }
+
+    /// Worth of keeping a block of this class whose age is in this bin.
+    pub fn worth_of_bin(&self, class: usize, age: usize) -> f32 {
+        self.worth[class][age]
+    }
+
+    /// Least worth of blocks of this class whose age is in this bin or below.
+    pub fn least_worth(&self, class: usize, age: usize) -> f32 {
+        self.least[class][age]
     }
 
     /// Notes that a block was used again at this age.
@@ -99,48 +125,68 @@ impl ReuseTimes {
         self.ghost_order.push_back((key, last_use));
     }
 
-    /// Notes that content was looked for that is not there: it may have been.
+    /// Notes a look-up of content that is absent: it may have been evicted.
     pub fn note_missed(&mut self, key: BlockKey, now: Timestamp) {
         if let Some((class, last_use)) = self.ghosts.remove(&key) {
             self.note_reuse(class, now.since(last_use));
         }
     }
 
-    /// Whether contents that gave way are remembered.
+    /// Whether the names of evicted contents are kept.
     pub fn has_ghosts(&self) -> bool {
         !self.ghosts.is_empty()
     }
 
     fn count(&mut self, class: ReuseClass) {
         let class = usize::from(class.0);
-        if self.reused[class].iter().sum::<f32>() + self.never[class] > MOST_WEIGHT {
-            self.reused[class].iter_mut().for_each(|weight| *weight *= 0.5);
-            self.never[class] *= 0.5;
+        match self.n_light[class].checked_sub(1) {
+            Some(rest) => self.n_light[class] = rest,
+            None => self.weigh(class),
         }
+        self.is_observed[class] = true;
         self.n_observed += 1;
         if self.n_observed >= OBSERVATIONS_PER_FIT {
             self.fit();
         }
     }
 
+    /// Halves the weight of a class's observations if it is too large.
+    fn weigh(&mut self, class: usize) {
+        let weight = self.reused[class].iter().sum::<f32>() + self.never[class];
+        if weight > MOST_WEIGHT {
+            self.reused[class].iter_mut().for_each(|weight| *weight *= 0.5);
+            self.never[class] *= 0.5;
+        } else {
+            // An observation adds at most 1; the rest is more than the error of the sum.
+            self.n_light[class] = (MOST_WEIGHT - weight - 2.0).max(0.0) as u32;
+        }
+    }
+
     fn fit(&mut self) {
         self.n_observed = 0;
         for class in 0..N_CLASSES {
+            if !std::mem::take(&mut self.is_observed[class]) {
+                continue;
+            }
+            let mut least = f32::INFINITY;
             for age in 0..N_AGES {
-                self.worth[class][age] = worth(&self.reused[class][age..], self.never[class], age);
+                let worth = worth(&self.reused[class][age..], self.never[class], &self.edges_s[age..]);
+                least = least.min(worth);
+                self.worth[class][age] = worth;
+                self.least[class][age] = least;
             }
         }
     }
 }
 
-/// The largest ratio of uses to time kept, over the times after which a block of age bin `age` gives way;
-/// `reused` begins with that bin.
-fn worth(reused: &[f32], never: f32, age: usize) -> f32 {
+/// The largest ratio of uses to time kept, over the times after which a block of one bin of ages is evicted;
+/// `reused` and the edges of bins begin with that bin.
+fn worth(reused: &[f32], never: f32, edges_s: &[f32]) -> f32 {
     let mut rest = reused.iter().sum::<f32>() + never;
     let (mut uses, mut kept_s, mut best) = (0.0, 0.0, 0.0_f32);
-    for (i, &n) in reused.iter().enumerate() {
-        let end_s = edge_s(age + i + 1) - edge_s(age);
-        let begin_s = edge_s(age + i) - edge_s(age);
+    for (edges, &n) in edges_s.windows(2).zip(reused) {
+        let end_s = edges[1] - edges_s[0];
+        let begin_s = edges[0] - edges_s[0];
         uses += n;
         kept_s += n * 0.5 * (begin_s + end_s);
         rest -= n;
@@ -149,14 +195,15 @@ fn worth(reused: &[f32], never: f32, age: usize) -> f32 {
     best
 }
 
-/// The bin of an age.
-fn bin(age: Nanos) -> usize {
+/// Index of the bin of an age.
+pub(super) fn bin(age: Nanos) -> usize {
     let us = age.0 / 1_000;
     if us < 1_000 {
         return 0;
     }
-    // Twice the logarithm of the age in ms: the square's has half an octave as a whole.
-    let square = (us as u128) * (us as u128) / 1_000_000;
+    // Twice the logarithm of the age in ms: the square's has half an octave as a whole. The square of an
+    // age of an hour still fits into 64 bits; older ones are in the last bin.
+    let square = us.saturating_mul(us) / 1_000_000;
     (1 + square.ilog2() as usize).min(N_AGES - 1)
 }
 

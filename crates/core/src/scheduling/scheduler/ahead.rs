@@ -4,13 +4,13 @@
 
 use super::SchedulerConfig;
 use crate::scheduling::admission::Admission;
-use crate::scheduling::sequence::{Running, Sequence};
+use crate::scheduling::sequence::{PlainDecoding, Running, Sequence};
 
 /// State beside the sequence on which carrying a token depends.
 pub(super) struct Ahead {
     makes_drafts: bool,
     max_sequence_tokens: usize,
-    /// Whether the executor carries tokens at all.
+    /// Whether the executor can carry tokens.
     carries: bool,
 }
 
@@ -36,6 +36,15 @@ impl Ahead {
             || (self.makes_drafts && sampling.max_draft_tokens > 0);
         let is_longest = n_tokens - sequence.n_prompt() >= sampling.max_tokens as usize
             || n_tokens >= self.max_sequence_tokens;
+        self.carries && !is_needed_on_host && !is_longest
+    }
+
+    /// [`Self::can_carry`] for a sequence with plain shares.
+    pub(super) fn can_carry_plain(&self, plain: &PlainDecoding, position: usize) -> bool {
+        let (sampling, n_tokens) = (&plain.sampling, position + 1);
+        let is_needed_on_host = plain.reads_history || (self.makes_drafts && sampling.max_draft_tokens > 0);
+        let is_longest =
+            n_tokens - plain.n_prompt >= sampling.max_tokens as usize || n_tokens >= self.max_sequence_tokens;
         self.carries && !is_needed_on_host && !is_longest
     }
 }

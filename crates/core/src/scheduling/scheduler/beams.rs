@@ -19,8 +19,8 @@ pub(super) struct BeamProgress {
 }
 
 impl BeamProgress {
-    /// Begins the beam search of a request, if it asks for one. A sequence has at most
-    /// `max_sequence_tokens` tokens.
+    /// Begins the beam search of a request, if it has one. A sequence has at most `max_sequence_tokens`
+    /// tokens.
     pub(super) fn new(request: &Request, max_sequence_tokens: usize) -> Option<Self> {
         let n_most = max_sequence_tokens.saturating_sub(request.prompt.len());
         let beams = Beams::new(request.beam_search()?, &request.sampling, n_most);
@@ -54,7 +54,7 @@ impl Scheduler {
         search.is_some_and(|search| search.beams.has_reported(id.index))
     }
 
-    /// Queues a sequence that gave its blocks back, or keeps it aside if it waits for other beams.
+    /// Queues a sequence that has released its blocks, or keeps it aside if it waits for other beams.
     pub(super) fn wait_again(&mut self, sequence: Sequence<Waiting>) {
         if self.awaits_beams(sequence.id()) {
             self.idle_beams.insert(sequence.id(), sequence);
@@ -92,7 +92,7 @@ impl Scheduler {
     }
 
     /// Redistributes the sequences of the beams `before` among the beams `next`. Beams whose index is not
-    /// their parent's come first, while the parent still has only the tokens that they share.
+    /// their parent's come first, while the parent still has only the common tokens.
     fn divide_sequences(&mut self, request: RequestId, before: &[u32], next: &[NextBeam], now: Timestamp) {
         for beam in next.iter().filter(|beam| beam.index != beam.parent) {
             match before.contains(&beam.index) {
@@ -114,8 +114,8 @@ impl Scheduler {
         }
     }
 
-    /// Turns a beam that ends into one that continues. If both run, it keeps its place and takes over its
-    /// parent's blocks; otherwise it waits, and finds the blocks in the cache.
+    /// Turns a beam that ends into one that continues. If both run, it keeps its place and takes its parent's
+    /// blocks; otherwise it waits, and finds the blocks in the cache.
     fn replace_beam(&mut self, request: RequestId, beam: &NextBeam) {
         let id = SequenceId { request, index: beam.index };
         let parent = SequenceId { request, index: beam.parent };
@@ -156,7 +156,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends a sequence that is no beam any more.
+    /// Ends a sequence that is no longer a beam.
     fn drop_beam(&mut self, id: SequenceId, now: Timestamp) {
         if let Some(i) = self.running_idx(id) {
             self.running.remove(i).finish(FinishReason::Abort, &mut self.pool, now);

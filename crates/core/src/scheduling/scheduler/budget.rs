@@ -2,8 +2,7 @@
 
 use super::step_time::{StepShape, StepTimeModel};
 
-/// Minimum number of tokens of a step's first chunk, however slow the machine, so that prompts make
-/// progress.
+/// Minimum number of tokens of a step's first chunk, on machines of any speed, so that prompts make progress.
 const MIN_CHUNK_TOKENS: usize = 16;
 
 /// Minimum number of parts of the work on a picture, where no other chunk is in the step.
@@ -41,7 +40,7 @@ impl StepBudget {
     }
 
     /// Number of the `n_left` parts of the work on a picture that fit into the rest of the step and of its
-    /// time; at most half of the rest if `others` want it too. A part takes `part_ms`, if that is known.
+    /// time; at most half of the rest if `others` need it too. A part takes `part_ms`, if that is known.
     pub(super) fn parts(
         &self,
         model: &StepTimeModel,
@@ -88,13 +87,13 @@ impl StepBudget {
         self.target_ms.and_then(within).unwrap_or(self.tokens_left)
     }
 
-    /// All of the `wanted` tokens if they fit into the step, otherwise 0.
+    /// All `wanted` tokens if they fit into the step, otherwise 0.
     pub(super) fn whole(&self, wanted: usize) -> usize {
         if wanted <= self.tokens_left { wanted } else { 0 }
     }
 
-    /// Number of the `wanted` tokens from `start` on that may join the step. If `others` want chunks too,
-    /// at most half of the rest, so that a short prompt passes a long one.
+    /// Number of the `wanted` tokens from `start` on that may join the step. If `others` need chunks too, at
+    /// most half of the rest, so that a short prompt passes a long one.
     pub(super) fn chunk(&self, model: &StepTimeModel, start: usize, wanted: usize, others: bool) -> usize {
         let most = wanted.min(self.tokens_left);
         let at_least =

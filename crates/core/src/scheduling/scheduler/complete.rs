@@ -1,6 +1,7 @@
 //! Completing a step: its results are noted, published and reported, and ended sequences release their
 //! blocks. Does not know how the step ran.
 
+use super::plain::PlainCursor;
 use super::{Emit, Event, Failure, Scheduler, Step, StepShape};
 use crate::request::{FinishReason, RequestId, SequenceId, TokenId};
 use crate::scheduling::batch::{ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
@@ -10,7 +11,7 @@ use crate::time::{Nanos, Timestamp};
 /// Warm-up passes of the draft model that the step-time model ignores.
 const N_WARM_UP_PASSES: u64 = 4;
 
-/// One sequence with the executor's answer.
+/// A sequence with the executor's answer.
 struct Answer<'a> {
     batch: &'a ScheduledBatch,
     scheduled: &'a ScheduledSequence,
@@ -19,7 +20,7 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Checks that the answer has all that the sequence asked for.
+    /// Checks that the answer has all results that the sequence needs.
     fn check(&self) -> Result<(), SequenceError> {
         if self.sequence_idx >= self.output.n_sequences() {
             return Err(SequenceError::NoToken);
@@ -49,7 +50,7 @@ impl Answer<'_> {
         self.output.is_left_out(self.sequence_idx)
     }
 
-    /// Number of its known tokens whose computation counts: without its masks, all but the last.
+    /// Number of known tokens whose computation counts: without the sequence's masks, all except the last.
     fn n_settled(&self) -> usize {
         self.scheduled.n_known() - usize::from(self.is_left_out())
     }
@@ -77,18 +78,24 @@ impl Scheduler {
         self.pool.set_now(now);
         self.observe_time(&step, output, now);
         self.end_step(&step, now);
-        let (batch, mut guess) = (step.batch, 0);
+        let (batch, number, mut cursor) = (step.batch, step.number, PlainCursor::default());
         self.note_encodings(&batch, output);
+        self.has_ending = false;
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
-            let Some(i) = self.find_in_step(scheduled.id, step.number, guess) else { continue };
-            guess = i + 1;
-            self.running[i].leave_step(step.number);
+            self.complete_plain((&batch, number), sequence_idx, output, &mut cursor, now, emit);
+            let Some(i) = self.find_in_step(scheduled.id, number, cursor.guess) else { continue };
+            cursor.guess = i + 1;
+            self.running[i].leave_step(number);
             let answer = Answer { batch: &batch, scheduled, output, sequence_idx };
             match self.apply_sequence(i, &answer, now, emit) {
-                Ok(ending) => self.running[i].state.ending = ending,
+                Ok(ending) => {
+                    self.has_ending |= ending.is_some();
+                    self.running[i].state.ending = ending;
+                }
                 Err(error) => self.failed.push((scheduled.id.request, Failure::Sequence(error))),
             }
         }
+        self.complete_plain((&batch, number), usize::MAX, output, &mut cursor, now, emit);
         self.retire_ended(now, emit);
         self.fail_requests(now, emit);
         self.advance_beams(now, emit);
@@ -101,6 +108,21 @@ impl Scheduler {
         for sequence in self.running.iter_mut().filter(|sequence| sequence.is_in_step(step.number)) {
             sequence.leave_step(step.number);
             self.failed.push((sequence.request.id, Failure::Step));
+        }
+        self.fail_requests(now, emit);
+        drop(step);
+    }
+
+    /// Ends a step that was lost with a process: its shares are computed again. A request fails when it was
+    /// in many such steps, in case it is the reason.
+    pub fn lose(&mut self, step: Step, now: Timestamp, emit: &mut Emit<'_>) {
+        self.end_step(&step, now);
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.is_in_step(step.number)) {
+            sequence.leave_step(step.number);
+            let id = sequence.request.id;
+            if self.requests.get_mut(&id).is_some_and(|progress| progress.losses.are_too_many(now)) {
+                self.failed.push((id, Failure::Step));
+            }
         }
         self.fail_requests(now, emit);
         drop(step);
@@ -217,7 +239,7 @@ impl Scheduler {
         Ok(reason.or(is_done.then_some(FinishReason::Length)))
     }
 
-    /// Notes that a sequence got no token because its masks were not there: its last token is computed again
+    /// Notes that a sequence got no token because its masks were not ready: its last token is computed again
     /// with the same drafts.
     fn leave_out(&mut self, i: usize, answer: &Answer<'_>, now: Timestamp) {
         let (scheduled, sequence) = (answer.scheduled, &mut self.running[i]);
@@ -277,6 +299,9 @@ impl Scheduler {
 
     /// Removes the ended sequences.
     fn retire_ended(&mut self, now: Timestamp, emit: &mut Emit<'_>) {
+        if !self.has_ending {
+            return self.report_ended(emit);
+        }
         let leaving = self.running.extract_if(.., |sequence| sequence.state.ending.is_some());
         for sequence in leaving {
             let reason = sequence.state.ending.unwrap_or(FinishReason::Error);

@@ -32,8 +32,11 @@ pub struct SchedulerConfig {
     /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request
     /// always do.
     pub prefix_caching: bool,
-    /// Choice of the cached blocks that give way to others.
+    /// Policy that chooses which cached blocks are evicted.
     pub eviction: EvictionPolicy,
+    /// Share of the blocks, in percent, up to which blocks that clients ask to keep stay ahead of others;
+    /// with more, the tenant with the most loses its own first. 0: such requests have no effect.
+    pub max_marked_percent: u32,
     /// Order of waiting requests.
     pub policy: SchedulingPolicy,
 }
@@ -51,6 +54,7 @@ impl Default for SchedulerConfig {
             prompt_lookup_min: 3,
             prefix_caching: true,
             eviction: EvictionPolicy::default(),
+            max_marked_percent: 50,
             policy: SchedulingPolicy::Priority,
         }
     }
@@ -76,13 +80,13 @@ impl SchedulerConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpeculationMethod {
-    /// No drafts.
+    /// Speculation is off.
     None,
     /// The sequence itself: the tokens after an earlier occurrence of its end, while that is expected to
     /// pay.
     #[default]
     PromptLookup,
-    /// The executor's draft model, for as many drafts as are expected to pay.
+    /// The executor's draft model, for the number of drafts that is expected to pay.
     DraftModel,
     /// Both: each sequence uses the source that was right more often lately.
     DraftModelAndPromptLookup,
@@ -94,7 +98,7 @@ impl SpeculationMethod {
         matches!(self, Self::PromptLookup | Self::DraftModelAndPromptLookup)
     }
 
-    /// Whether the executor's draft model is asked for drafts.
+    /// Whether the executor's draft model makes drafts.
     pub fn asks_draft_model(self) -> bool {
         matches!(self, Self::DraftModel | Self::DraftModelAndPromptLookup)
     }
@@ -104,7 +108,7 @@ impl SpeculationMethod {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SchedulingPolicy {
-    /// Priorities are ignored.
+    /// First come, first served: priorities are ignored.
     Fcfs,
     /// Among the requests of one tenant, smaller priorities go first.
     #[default]

@@ -6,7 +6,7 @@ use super::budget::StepBudget;
 use crate::scheduling::batch::{ScheduledBatch, ScheduledEncoding, StepOutput};
 use crate::scheduling::sequence::{Running, Sequence};
 
-/// Most pictures that a step works on: bounds those that are begun and not done.
+/// Maximum number of pictures that a step works on: bounds those that are begun and not done.
 const MAX_ENCODINGS: usize = 4;
 
 /// Weight of the newest step in the mean duration of a part.
@@ -36,8 +36,8 @@ impl EncodingTime {
 
 impl Scheduler {
     /// Number of the `n` next tokens of sequence `i` that the step may compute: those before the first
-    /// picture whose features are not there. Where there are none, the step gets work on that picture: half
-    /// of its rest if `others` want it too.
+    /// picture without features. If there are none, the step gets work on that picture: half of its rest if
+    /// `others` need it too.
     pub(super) fn encode_before(
         &mut self,
         i: usize,
@@ -71,13 +71,13 @@ impl Scheduler {
     }
 
     /// Number of the tokens `start..start + n` of sequence `i` before the first picture whose features are
-    /// not there.
+    /// not ready.
     pub(super) fn n_encoded(&mut self, i: usize, start: usize, n: usize) -> usize {
         let needed = self.running[i].needed_encoding(start, start + n);
         needed.map_or(n, |needed| needed.start.saturating_sub(start))
     }
 
-    /// Notes the pictures of a step whose features are there now, and the duration of the work.
+    /// Notes the pictures of a step whose features are ready, and the duration of the work.
     pub(super) fn note_encodings(&mut self, batch: &ScheduledBatch, output: &StepOutput) {
         self.encoding_time.observe(output);
         let done = batch.encodings().iter().enumerate().filter(|(idx, _)| output.media.is_done(*idx));
@@ -88,7 +88,7 @@ impl Scheduler {
     }
 }
 
-/// Adds the work that sequences ask the planned step for to its batch.
+/// Adds the sequences' work on pictures to the planned step's batch.
 pub(super) fn push_encodings(running: &mut [Sequence<Running>], batch: &mut ScheduledBatch) {
     for sequence in running {
         let Some(asked) = sequence.take_encoding() else { continue };

@@ -8,8 +8,8 @@ use crate::scheduling::scheduler::step_time::StepShape;
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
 
-/// A step in flight. It must be given back to [`Scheduler::complete`] or to [`Scheduler::fail`]; both
-/// consume it, so that a step ends exactly once.
+/// A step in flight. It must be returned to [`Scheduler::complete`] or to [`Scheduler::fail`]; both consume
+/// it, so that a step ends exactly once.
 ///
 /// [`Scheduler::complete`]: super::Scheduler::complete
 /// [`Scheduler::fail`]: super::Scheduler::fail
@@ -45,19 +45,19 @@ impl Step {
 pub enum Event<'a> {
     /// A request left the queue: it runs, or it ended before.
     Dequeued {
-        /// The request.
+        /// Id of the request.
         request: RequestId,
     },
-    /// Log-probability of a prompt token, if asked for: once for each of the positions 1, 2, ….
+    /// Log-probability of a prompt token, if requested: once for each of the positions 1, 2, ….
     PromptToken {
-        /// The request.
+        /// Id of the request.
         request: RequestId,
         /// The prompt token at that position.
         token: ChosenToken<'a>,
     },
     /// The prompt of a request is computed. Comes once, before any output token.
     PromptDone {
-        /// The request.
+        /// Id of the request.
         request: RequestId,
         /// Prompt tokens that were found in the cache.
         cached_tokens: u32,
@@ -66,23 +66,23 @@ pub enum Event<'a> {
     Token {
         /// Index of the continuation.
         sequence: SequenceId,
-        /// The token.
+        /// The token with its log-probabilities.
         token: ChosenToken<'a>,
     },
     /// A continuation ended.
     Finished {
         /// Index of the continuation.
         sequence: SequenceId,
-        /// Reason.
+        /// Reason of the end.
         reason: FinishReason,
-        /// Times of its events.
+        /// Times of the sequence's events.
         timeline: Timeline,
     },
     /// The request ended with all its continuations.
     Failed {
-        /// The request.
+        /// Id of the request.
         request: RequestId,
-        /// Reason.
+        /// Reason of the failure.
         failure: Failure,
     },
 }
@@ -93,7 +93,7 @@ pub enum Failure {
     /// The step that computed it failed as a whole.
     #[error("the step failed")]
     Step,
-    /// Its own sequence failed.
+    /// The sequence itself failed.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
 }

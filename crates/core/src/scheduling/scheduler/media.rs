@@ -4,8 +4,8 @@ use crate::request::Request;
 use crate::scheduling::admission::Admission;
 use crate::scheduling::batch::BLOCK_TOKENS;
 
-/// Number of tokens from `start` on, near `n`, after which no picture is cut: fewer, up to the beginning of
-/// the picture that `n` would cut, or at the beginning of a picture all of it, if that is at most `most`.
+/// Number of tokens from `start` on, near `n`, that cuts no picture: fewer, up to the beginning of the
+/// picture that `n` would cut, or, at the beginning of a picture, all of it, if that is at most `most`.
 pub(super) fn without_cut(
     admission: &Admission,
     request: &Request,
@@ -22,7 +22,7 @@ pub(super) fn without_cut(
     if whole <= most { whole } else { 0 }
 }
 
-/// Fewest tokens from `start` on that a step may compute: all of the picture that begins there, or one.
+/// Fewest tokens from `start` on that a step may compute: the whole picture that begins there, or one token.
 pub(super) fn least_chunk(admission: &Admission, request: &Request, start: usize) -> usize {
     let media = request.media.as_ref().filter(|_| admission.keeps_media_whole());
     let span = media.and_then(|media| media.span_at(start as u32));

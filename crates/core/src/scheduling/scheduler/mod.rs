@@ -1,6 +1,6 @@
 //! The scheduler, which chooses the tokens of each sequence in the next step. There is no prefill and no
 //! decode phase: each sequence has `n_computed`, which catches up with its tokens (as in vLLM V1). Decides
-//! when work is done, never its result. Does not know a clock, threads and what tokens mean.
+//! when work is done, never its result. Does not know a clock, threads and the meaning of tokens.
 
 mod ahead;
 mod beams;
@@ -11,8 +11,10 @@ mod drafts;
 mod encoding;
 mod event;
 mod fairness;
+mod losses;
 mod media;
 mod pause;
+mod plain;
 mod plan;
 mod restoring;
 mod shares;
@@ -42,6 +44,7 @@ use crate::time::Timestamp;
 use beams::BeamProgress;
 use encoding::EncodingTime;
 use fairness::{LowShareTenants, SlowMasks, WaitingQueue};
+use losses::Losses;
 
 /// Receiver of events.
 pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;
@@ -78,12 +81,15 @@ pub struct Scheduler {
     last_step_ended: Timestamp,
     n_arrivals: u64,
     counters: Counters,
-    /// Batches of the latest steps, as many as there may be steps in flight, reused once no executor reads
-    /// them.
+    /// Batches of the latest steps, at most as many as steps in flight, reused once no executor reads them.
     batches: Vec<Arc<ScheduledBatch>>,
+    /// Whether decoding sequences get shares without content.
+    has_plain_shares: bool,
+    /// Whether the step that is being completed ends a sequence.
+    has_ending: bool,
     /// Sequences whose end is still to be reported.
     ended: Vec<Sequence<Finished>>,
-    /// Emptied after each use.
+    /// Hits of a look-up; emptied after each use.
     hits: Vec<BlockId>,
     deferred: Vec<Sequence<Waiting>>,
     failed: Vec<(RequestId, Failure)>,
@@ -103,17 +109,17 @@ struct Progress {
     /// Number of prompt tokens whose log-probability was reported; the first token has none.
     n_prompt_reported: usize,
     beams: Option<BeamProgress>,
+    losses: Losses,
 }
 
 impl Progress {
-    /// Whether the whole prompt must be computed, because its log-probabilities are wanted.
+    /// Whether the whole prompt must be computed, because its log-probabilities are requested.
     fn needs_whole_prompt(&self) -> bool {
         self.request.sampling.prompt_logprobs.is_some() && !self.prompt_done
     }
 }
 
-/// Number of tokens to compute before its next output token, without the one that each decoding sequence
-/// has.
+/// Number of tokens to compute before the next output token, without the one that each decoding sequence has.
 fn prefilling_tokens(sequence: &Sequence<Running>) -> usize {
     (sequence.tokens().len() - 1).saturating_sub(sequence.n_computed())
 }
@@ -133,9 +139,10 @@ impl Scheduler {
         Self {
             admission,
             queue: QueueBound::new(config.max_queued_requests as usize, max_queued_tokens),
-            pool: BlockPool::new(capacity.n_blocks)
-                .with_states(capacity.n_state_slots)
-                .with_eviction(config.eviction),
+            pool: BlockPool::new(capacity.n_blocks).with_states(capacity.n_state_slots).with_eviction(
+                config.eviction,
+                if config.prefix_caching { config.max_marked_percent } else { 0 },
+            ),
             waiting: WaitingQueue::default(),
             light: LowShareTenants::default(),
             slow_masks: SlowMasks::default(),
@@ -153,6 +160,8 @@ impl Scheduler {
             n_arrivals: 0,
             counters: Counters::default(),
             batches,
+            has_plain_shares: false,
+            has_ending: false,
             hits: Vec::new(),
             deferred: Vec::new(),
             failed: Vec::new(),
@@ -168,7 +177,7 @@ impl Scheduler {
     /// When the request can never run, or too much waits.
     ///
     /// # Panics
-    /// When a request with this id is still alive.
+    /// When a request with this id has not ended yet.
     pub fn submit(&mut self, request: Request, now: Timestamp) -> Result<(), Refusal> {
         self.admission.check(&request)?;
         self.queue.enter(request.n_queued_tokens())?;
@@ -211,6 +220,7 @@ impl Scheduler {
             prompt_done: request.is_resumed(),
             n_prompt_reported: 0,
             beams,
+            losses: Losses::default(),
             request: Arc::clone(&request),
         };
         let before = self.requests.insert(request.id, progress);
@@ -228,7 +238,7 @@ impl Scheduler {
     }
 
     /// Ends one continuation. Does nothing if it has ended, or for a beam search, whose continuations are
-    /// known only at its end.
+    /// determined only at its end.
     pub fn abort_sequence(&mut self, id: SequenceId, now: Timestamp, emit: &mut Emit<'_>) {
         if self.requests.get(&id.request).is_some_and(|progress| progress.beams.is_none()) {
             self.end_sequence(id, now, emit);
@@ -316,6 +326,8 @@ impl Scheduler {
             total_blocks: self.pool.n_total(),
             used_blocks: self.pool.n_used(),
             cached_blocks: self.pool.n_cached(),
+            marked_blocks: self.pool.n_marked(),
+            evictions: self.pool.evictions(),
             stored_blocks: self.pool.store().map_or(0, BlockStore::n_kept),
             store: self.pool.store().map(BlockStore::counters).unwrap_or_default(),
             counters: self.counters,

@@ -1,4 +1,4 @@
-//! Planning a step. Sequences that lack one token come first, so that decoding waits for no prompt; then
+//! Planning a step. Sequences that need only one token come first, so that decoding waits for no prompt; then
 //! running prompts, in chunks; then waiting sequences; then drafts. Prompts of light tenants are computed
 //! before ([`super::fairness`]). Does not know the step's result.
 
@@ -8,14 +8,15 @@ use super::ahead::Ahead;
 use super::budget::StepBudget;
 use super::encoding::push_encodings;
 use super::fairness::has_others;
-use super::media::{least_chunk, n_uncut_blocks, without_cut};
-use super::restoring::{push_traffic, stored_after};
+use super::media::{least_chunk, without_cut};
+use super::plain::push_plain;
+use super::restoring::{find_start, push_traffic};
 use super::shares::Lack;
 use super::{Emit, Event, Scheduler, Step};
 use crate::request::TokenId;
 use crate::scheduling::batch::{BLOCK_TOKENS, NewSequence};
 use crate::scheduling::block_table::blocks_for;
-use crate::scheduling::sequence::{Running, Sequence, Share};
+use crate::scheduling::sequence::{Running, Sequence, Share, Start};
 use crate::time::Timestamp;
 use crate::timeline::request_trace::QueueCause;
 
@@ -26,7 +27,7 @@ const CARRIED: TokenId = 0;
 const MOST_SLOWDOWN: f64 = 1.5;
 
 impl Scheduler {
-    /// Begins the next step; `None` if there is nothing to compute.
+    /// Begins the next step; `None` if there are no tokens to compute.
     ///
     /// # Panics
     /// When the maximum number of steps is in flight.
@@ -47,7 +48,7 @@ impl Scheduler {
         self.build_step(&budget, now)
     }
 
-    /// Gives tokens of the step to all sequences, first to those that lack one token.
+    /// Gives tokens of the step to all sequences, first to those that need only one token.
     fn schedule_all(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         let n_preempted = self.counters.preemptions;
         self.schedule_single_tokens(budget);
@@ -68,8 +69,8 @@ impl Scheduler {
         }
     }
 
-    /// Lets beams that wait for other beams give up their blocks and places, the last one first, if nothing
-    /// can be computed otherwise.
+    /// Releases blocks and places of beams that wait for other beams, the last one first, if nothing can be
+    /// computed otherwise.
     fn make_beams_give_way(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         while !budget.has_work()
             && self.n_in_flight() == 0
@@ -81,7 +82,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives a token to each sequence that lacks just one.
+    /// Gives a token to each sequence that needs just one.
     fn schedule_single_tokens(&mut self, budget: &mut StepBudget) {
         // Each stage of a pipeline has its share of the sequences.
         let mut n_left = self.running.len().div_ceil(self.admission.n_stages());
@@ -95,7 +96,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives chunks to those running sequences of `whom` that lack more tokens.
+    /// Gives chunks to those running sequences of `whom` that have more tokens to compute.
     pub(super) fn schedule_chunks(
         &mut self,
         whom: impl Fn(&Sequence<Running>) -> bool,
@@ -153,10 +154,10 @@ impl Scheduler {
         }
     }
 
-    /// Starts waiting sequences, with `only_light` those of light tenants, while there are places, tokens
-    /// of the step and blocks for them. For a tenant below its share, a tenant above its share makes room
-    /// ([`Scheduler::give_way`]). A sequence that waits for a block that is being computed lets others
-    /// pass.
+    /// Starts waiting sequences, with `only_light` those of light tenants, while there are places, tokens of
+    /// the step and blocks for them. To make room for a tenant below its share, sequences of a tenant above
+    /// its share are preempted ([`Scheduler::give_way`]). A sequence that waits for a block that is being
+    /// computed does not hold up others.
     pub(super) fn admit(
         &mut self,
         only_light: bool,
@@ -196,8 +197,8 @@ impl Scheduler {
     /// Starts or defers the first waiting sequence.
     ///
     /// # Errors
-    /// When it does not fit, with what it lacks beside tokens of the step. No later sequence may pass it
-    /// then, else a long request would wait for ever.
+    /// When it does not fit; the error has the missing resources other than tokens of the step. No later
+    /// sequence may then be admitted first, or a long request would wait for ever.
     fn admit_first(
         &mut self,
         has_low_share: bool,
@@ -212,25 +213,16 @@ impl Scheduler {
         let at_once = self.admission.takes_whole_prompts();
         let needs_whole_prompt = at_once || progress.needs_whole_prompt();
         self.hits.clear();
+        let mut start = Start::default();
         if !needs_whole_prompt {
-            head.find_cached(&self.pool, &mut self.hits);
-            // Both conditions must hold for the hits that remain.
-            let mut n_before = usize::MAX;
-            while self.hits.len() < n_before {
-                n_before = self.hits.len();
-                self.hits.truncate(n_uncut_blocks(&self.admission, &head.request, self.hits.len()));
-                head.keep_checkpointed(&self.pool, &mut self.hits);
-            }
+            start = find_start(head, &mut self.hits, &self.admission, &self.step_time, &mut self.pool);
         }
         let (n_tokens, n_hits) = (head.tokens().len(), self.hits.len());
-        let mut stored = Vec::new();
-        if !needs_whole_prompt {
-            stored = stored_after(head, n_hits, &self.admission, &self.step_time, &mut self.pool);
-        }
-        let n_cached = (n_hits + stored.len()) * BLOCK_TOKENS;
+        let n_cached = (n_hits + start.restorable.n_blocks()) * BLOCK_TOKENS;
+        let n_continued = if self.pool.states().is_empty() { n_hits } else { n_cached / BLOCK_TOKENS };
         let is_computing_for_it = |other: &Sequence<Running>| match needs_whole_prompt {
             true => other.request.id == head.request.id,
-            false => other.rank.priority <= head.rank.priority && head.could_share_next(n_hits, other),
+            false => other.rank.priority <= head.rank.priority && head.could_share_next(n_continued, other),
         };
         if self.running.iter().any(is_computing_for_it) {
             self.deferred.extend(self.waiting.take_first());
@@ -267,10 +259,14 @@ impl Scheduler {
         }
         let is_first_start = head.timeline.first_scheduled.is_none();
         if is_first_start {
-            self.counters.note_lookup(if needs_whole_prompt { 0 } else { n_tokens }, n_hits * BLOCK_TOKENS);
+            let n_found = start.n_begun * BLOCK_TOKENS;
+            self.counters.note_lookup(if needs_whole_prompt { 0 } else { n_tokens }, n_found);
         }
-        let mut sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
-        self.begin_restoring(&mut sequence, stored, is_first_start, now);
+        let longest = self.admission.max_sequence_tokens();
+        let sequence = head.start(&self.hits, &start, longest, &mut self.pool, now);
+        let Some(mut sequence) = self.begin_restoring(sequence, start.restorable, is_first_start, now) else {
+            return Ok(());
+        };
         self.note_light(&mut sequence, has_low_share, now);
         let i = self.insert_running(sequence);
         self.start_masks(i, now);
@@ -297,7 +293,10 @@ impl Scheduler {
 
     /// Adds a sequence behind all running ones, then moves it ahead of those of its own tenant with a
     /// larger rank: they change places, so that all other tenants keep theirs. Returns its index.
-    fn insert_running(&mut self, sequence: Sequence<Running>) -> usize {
+    fn insert_running(&mut self, mut sequence: Sequence<Running>) -> usize {
+        if self.has_plain_shares {
+            sequence.allow_plain_shares();
+        }
         let mut place = self.running.len();
         self.running.push(sequence);
         for i in (0..place).rev() {
@@ -318,7 +317,7 @@ impl Scheduler {
         !self.waiting.is_empty() && self.running.len() < self.config.max_batch_sequences as usize
     }
 
-    /// Number of blocks that a running sequence lacks for its tokens.
+    /// Number of blocks that a running sequence still needs for its tokens.
     pub(super) fn n_promised_blocks(sequence: &Sequence<Running>) -> usize {
         sequence.n_missing_blocks(sequence.tokens().len())
     }
@@ -348,8 +347,8 @@ impl Scheduler {
         true
     }
 
-    /// Takes away sequence `i`'s blocks and its share of the step: it waits again and is computed again
-    /// later. Results of steps in flight for it are dropped.
+    /// Preempts sequence `i`: its blocks and its share of the step are released, and it waits and is computed
+    /// again later. Results of steps in flight for it are dropped.
     pub(super) fn preempt(&mut self, i: usize, budget: &mut StepBudget) {
         let sequence = self.running.remove(i);
         budget.give_back(sequence.n_planned(), sequence.state.n_scheduled);
@@ -390,6 +389,9 @@ impl Scheduler {
         for sequence in &mut self.running {
             if sequence.state.n_scheduled == 0 {
                 sequence.pass_step();
+                continue;
+            }
+            if self.has_plain_shares && push_plain(sequence, &ahead, number, batch) {
                 continue;
             }
             let (tokens, start) = (sequence.tokens(), sequence.n_planned());
@@ -434,8 +436,8 @@ impl Scheduler {
             }
             sequence.join_step(Share {
                 step: number,
-                sequence_idx: batch.sequences().len() - 1,
-                n_tokens: sequence.state.n_scheduled,
+                sequence_idx: batch.n_shares() as u32 - 1,
+                n_tokens: sequence.state.n_scheduled as u32,
                 chooses: sample,
                 may_be_followed: !sample || (n_drafts == 0 && ahead.can_carry(sequence, end)),
             });

@@ -1,6 +1,6 @@
-//! Fair shares of sequences and blocks. While a tenant below its share waits, a tenant above its share
-//! gives up sequences: one that filled the machine first cannot keep the others out until its requests end.
-//! Does not choose the next tenant: [`super::fairness`] does.
+//! Fair shares of sequences and blocks. While a tenant below its share waits, a tenant above its share loses
+//! sequences: a tenant that filled the machine first cannot keep the others out until its requests end. Does
+//! not choose the next tenant: [`super::fairness`] does.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::scheduling::block_table::blocks_for;
 use crate::scheduling::sequence::{Running, Sequence};
 use crate::timeline::request_trace::QueueCause;
 
-/// Resource that the next sequence lacks to start.
+/// Missing resource that keeps the next sequence from starting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lack {
     /// A place for a sequence in the batch.
@@ -45,11 +45,11 @@ impl Scheduler {
     }
 
     /// Preempts sequences in favour of the next tenant, if that tenant stays within its share (the whole
-    /// divided by the tenants that run or wait) with this request, and another tenant, which was served
-    /// more, is above its share. The victims are the least urgent sequences of the tenant that holds most.
-    /// Returns false, and preempts nothing, if that would not be enough.
-    /// A tenant cannot regain by this rule what it gave up by it: it would be above its share again. The
-    /// victims' tenant was served more, so the same sequence is still next, and now has what it lacked.
+    /// divided by the tenants that run or wait) with this request, and another tenant, which was served more,
+    /// is above its share. The victims are the least urgent sequences of the tenant that holds most. Returns
+    /// false, and preempts nothing, if that would not be enough. A tenant cannot regain by this rule the
+    /// sequences that it lost by it: it would be above its share again. The victims' tenant was served more,
+    /// so the same sequence is still next, and now has the missing resources.
     pub(super) fn give_way(&mut self, lack: Lack, n_promised: &mut usize, budget: &mut StepBudget) -> bool {
         let Some((tenant, n_wanted)) = self.wanted_by_next(lack) else { return false };
         if self.running.iter().all(|sequence| sequence.request.tenant == tenant) {
@@ -75,7 +75,7 @@ impl Scheduler {
     }
 
     /// Sequences of `holder`, which holds `n_above` more than its share, that must be preempted, the last
-    /// ones first; none if that is not enough.
+    /// ones first; empty if that is not enough.
     fn victims(&self, lack: Lack, holder: &TenantId, mut n_above: usize) -> Vec<usize> {
         let mut n_missing = match lack {
             Lack::Sequence => 1,
@@ -112,7 +112,7 @@ impl Scheduler {
         Some((head.request.tenant.clone(), n_wanted))
     }
 
-    /// Amount that each tenant that runs or waits may hold while others want more.
+    /// Amount that each running or waiting tenant may hold while others need more.
     fn share_of_each(&self, lack: Lack) -> usize {
         let whole = match lack {
             Lack::Sequence => self.config.max_batch_sequences as usize,

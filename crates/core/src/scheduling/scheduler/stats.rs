@@ -2,14 +2,15 @@
 
 use std::ops::AddAssign;
 
+use crate::scheduling::block_pool::EvictionCounters;
 use crate::scheduling::block_store::StoreCounters;
 
-/// Counts since the scheduler was made.
+/// Counts since the scheduler was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Steps that ended.
+    /// Number of steps that ended.
     pub steps: u64,
-    /// Tokens computed for prompts, those computed again after a preemption included.
+    /// Number of tokens computed for prompts, those computed again after a preemption included.
     pub prompt_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
@@ -21,20 +22,22 @@ pub struct Counters {
     pub accepted_draft_tokens: u64,
     /// Number of times that a sequence got no token because its masks were not evaluated in time.
     pub left_out: u64,
-    /// Sequences that lost their blocks and wait again.
+    /// Number of sequences that lost their blocks and wait again.
     pub preemptions: u64,
-    /// Prompt tokens that were looked for in the cache.
+    /// Number of prompt tokens looked up in the cache.
     pub cache_query_tokens: u64,
-    /// Prompt tokens that were found there.
+    /// Number of prompt tokens that were found there.
     pub cache_hit_tokens: u64,
+    /// Prompt tokens found in the cache that came back from the store.
+    pub restored_hit_tokens: u64,
     /// Pictures that were encoded.
     pub encoded_media: u64,
-    /// Pictures whose features were known when a prompt reached them.
+    /// Number of pictures whose features were cached when a prompt reached them.
     pub known_media: u64,
 }
 
 impl Counters {
-    /// Notes that `n_tokens` prompt tokens were looked for in the cache, and how many were found.
+    /// Notes that `n_tokens` prompt tokens were looked up in the cache, and the number found.
     pub(super) fn note_lookup(&mut self, n_tokens: usize, n_found: usize) {
         self.cache_query_tokens += n_tokens as u64;
         self.cache_hit_tokens += n_found as u64;
@@ -53,6 +56,7 @@ impl AddAssign for Counters {
         self.preemptions += other.preemptions;
         self.cache_query_tokens += other.cache_query_tokens;
         self.cache_hit_tokens += other.cache_hit_tokens;
+        self.restored_hit_tokens += other.restored_hit_tokens;
         self.encoded_media += other.encoded_media;
         self.known_media += other.known_media;
     }
@@ -73,7 +77,7 @@ pub struct SchedulerStats {
     pub queued_requests: usize,
     /// Number of prompt tokens of those requests.
     pub queued_tokens: usize,
-    /// Prompt tokens that running sequences have not computed yet.
+    /// Number of prompt tokens that running sequences have not computed yet.
     pub prefilling_tokens: usize,
     /// Number of KV blocks.
     pub total_blocks: usize,
@@ -81,6 +85,10 @@ pub struct SchedulerStats {
     pub used_blocks: usize,
     /// Number of KV blocks that no sequence holds and whose content can be found.
     pub cached_blocks: usize,
+    /// Number of those that a client asked to keep.
+    pub marked_blocks: usize,
+    /// Counts of blocks whose content was dropped.
+    pub evictions: EvictionCounters,
     /// Number of blocks in the store; 0 without one.
     pub stored_blocks: usize,
     /// Counts of the store.

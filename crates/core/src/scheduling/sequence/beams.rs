@@ -1,4 +1,4 @@
-//! Sequences as beams: continuing another sequence with a token, on that one's blocks. Does not choose
+//! Sequences as beams: continuing another sequence with a token, on that sequence's blocks. Does not choose
 //! beams.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl<S> Sequence<S> {
             root: self.root,
             tokens: vec![],
             hashes: vec![],
-            state: Waiting { is_charged: true },
+            state: Waiting { is_charged: true, may_restore: true },
         };
         fork.continue_beam(self, token);
         fork

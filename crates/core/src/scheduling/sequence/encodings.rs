@@ -1,5 +1,5 @@
-//! Progress of a running sequence with the features of its prompt's pictures. Does not know what a step has
-//! room for.
+//! Progress of a running sequence with the features of its prompt's pictures. Does not know the room in a
+//! step.
 
 use super::{Running, Sequence};
 use crate::scheduling::batch::WorkShare;
@@ -9,24 +9,24 @@ use crate::scheduling::batch::WorkShare;
 pub(crate) struct Encodings {
     /// Number of spans, from the first on, whose features are there or not needed.
     n_ready: usize,
-    /// Parts of the work on the span after them that steps were asked for.
+    /// Number of parts of the work on the next span that steps were given.
     n_asked: u32,
-    /// Parts of it that the planned step is asked for besides.
+    /// Further parts of the work in the planned step.
     n_scheduled: u32,
 }
 
-/// A picture whose features are needed and not there.
+/// A picture whose features are needed and not ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NeededEncoding {
     /// Index of its span.
     pub span_idx: usize,
     /// The first token of the span.
     pub start: usize,
-    /// Parts of the work for which no step was asked.
+    /// Number of parts of the work that no step was given.
     pub n_left: u32,
 }
 
-/// Work that the planned step is asked for.
+/// Work on a picture in the planned step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AskedEncoding {
     pub span_idx: usize,
@@ -35,7 +35,7 @@ pub(crate) struct AskedEncoding {
 }
 
 impl Sequence<Running> {
-    /// The first picture whose features tokens `start..end` need while they are not there.
+    /// The first picture whose features tokens `start..end` need and that are not ready.
     pub(crate) fn needed_encoding(&mut self, start: usize, end: usize) -> Option<NeededEncoding> {
         let media = self.request.media.as_ref()?;
         let own = &mut self.state.encodings;
@@ -61,12 +61,12 @@ impl Sequence<Running> {
         self.state.encodings.n_scheduled > 0
     }
 
-    /// Asks the planned step for so many parts of the work on the picture that is needed next.
+    /// Adds this number of parts of the work on the next needed picture to the planned step.
     pub(crate) fn schedule_encoding(&mut self, n_parts: u32) {
         self.state.encodings.n_scheduled = n_parts;
     }
 
-    /// Work that the planned step is asked for, which counts as asked for from now on.
+    /// Takes the planned step's work on a picture and counts it as done.
     pub(crate) fn take_encoding(&mut self) -> Option<AskedEncoding> {
         let media = self.request.media.as_ref()?;
         let own = &mut self.state.encodings;
@@ -81,7 +81,7 @@ impl Sequence<Running> {
         Some(AskedEncoding { span_idx, n_before, share })
     }
 
-    /// Notes that the features of a span are there, or will be before any later step's tokens.
+    /// Notes that the features of a span are ready, or will be before any later step's tokens.
     pub(crate) fn note_encoded(&mut self, span_idx: usize) {
         if self.state.encodings.n_ready == span_idx {
             self.state.encodings = Encodings { n_ready: span_idx + 1, ..Encodings::default() };

@@ -12,7 +12,7 @@ use crate::time::{Nanos, Timestamp};
 /// has a place in a step.
 pub const SLOW_MASKS: Nanos = Nanos::from_ms(8);
 
-/// Number of consecutive quick masks after which a sequence does not wait any more.
+/// Number of consecutive quick masks after which a sequence no longer waits.
 const N_QUICK: u32 = 4;
 
 /// State of a sequence's masks.
@@ -51,7 +51,7 @@ impl Sequence<Running> {
         self.state.masks.is_slow
     }
 
-    /// Makes the token wait for its masks from now on before it has a place in a step.
+    /// Makes the token wait for its masks from now on, before it has a place in a step.
     pub(crate) fn set_slow_masks(&mut self) {
         self.state.masks.is_slow = true;
         self.state.masks.n_quick = 0;
@@ -94,8 +94,8 @@ impl Sequence<Running> {
         state.reported = state.reported.max(Some(number));
     }
 
-    /// Gives the begun masks to the sequence that was added to a batch last, if they are those of its
-    /// drafts. Otherwise gives this number to the masks that it has.
+    /// Assigns the begun masks to the sequence that was added to a batch last, if they are those of its
+    /// drafts. Otherwise assigns this number to its present masks.
     pub(crate) fn give_masks(&mut self, n_drafts: usize, number: u64, batch: &mut ScheduledBatch) {
         let n_output = self.tokens.len() - self.n_prompt();
         let drafts = &self.state.drafts[..n_drafts.min(self.state.drafts.len())];

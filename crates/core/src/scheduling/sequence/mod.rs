@@ -5,6 +5,7 @@
 mod beams;
 mod encodings;
 mod masks;
+mod plain;
 mod recurrent;
 mod restoring;
 mod shares;
@@ -12,19 +13,21 @@ mod shares;
 use std::sync::Arc;
 
 use crate::prompt_media::PromptMedia;
-use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
+use crate::request::{FinishReason, MAX_CACHE_MARKS, Priority, Request, SequenceId, TokenId};
 use crate::scheduling::batch::{BLOCK_TOKENS, BlockId, StoreSlot};
 use crate::scheduling::block_hash::{BlockContent, BlockHash, BlockTokens};
 use crate::scheduling::block_pool::BlockPool;
 use crate::scheduling::block_table::{BlockTable, blocks_for};
 use crate::scheduling::speculation::{DraftSource, Speculation};
-use crate::time::Timestamp;
+use crate::time::{Nanos, Timestamp};
 use crate::timeline::Timeline;
 use encodings::Encodings;
 use masks::MaskState;
 pub use masks::SLOW_MASKS;
+pub(crate) use plain::PlainDecoding;
 use recurrent::RecurrentState;
 use restoring::Restoring;
+pub use restoring::{Restorable, RestoreLimits, Start, StateSource};
 pub(crate) use shares::Share;
 use shares::Shares;
 
@@ -33,7 +36,7 @@ use shares::Shares;
 pub struct Rank {
     /// Priority of the request, or 0 if priorities are off.
     pub priority: Priority,
-    /// Number of requests that came before.
+    /// Number of earlier requests.
     pub arrival: u64,
     /// Index among the request's continuations.
     pub index: u32,
@@ -45,6 +48,8 @@ pub struct Waiting {
     /// Whether its tenant is charged for the tokens that are computed when it starts; not after a
     /// preemption, which its tenant did not cause.
     pub(crate) is_charged: bool,
+    /// Whether blocks may come back for it; not after a recurrent state did not come.
+    pub(crate) may_restore: bool,
 }
 
 /// State of a sequence without blocks that may not start before its reader has caught up.
@@ -53,44 +58,47 @@ pub struct Paused {
     is_charged: bool,
 }
 
-/// State of a sequence with blocks.
+/// State of a sequence with blocks. What each step reads stands in front, on few cache lines.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Running {
-    table: BlockTable,
     /// Number of tokens whose keys and values are in the blocks.
     n_computed: usize,
+    /// Number of new tokens in the planned step, drafts included; 0 if it has no share in it.
+    pub(crate) n_scheduled: usize,
+    /// Number of drafts among them.
+    pub(crate) n_scheduled_drafts: usize,
+    /// Number of drafts that the draft model may make in the planned step.
+    pub(crate) n_to_draft: usize,
     /// Number of leading blocks whose content has a name.
     n_published: usize,
+    /// Shares in the steps in flight.
+    shares: Shares,
+    table: BlockTable,
+    /// Blocks being restored from a store; `None` when all are there.
+    restoring: Option<Box<Restoring>>,
+    /// Recurrent state; `None` if the model has no recurrent layers.
+    recurrent: Option<Box<RecurrentState>>,
     /// Block whose content is copied into the last block before the next token is computed; holds a
     /// reference of its own.
     copied_block: Option<BlockId>,
-    /// Recurrent state; `None` if the model has no recurrent layers.
-    recurrent: Option<RecurrentState>,
-    /// Masks of the constraint.
-    masks: MaskState,
+    /// Reason why it ends with the step that is being completed.
+    pub(crate) ending: Option<FinishReason>,
     /// Progress with the pictures of the prompt.
     encodings: Encodings,
-    /// Blocks that come back from a store; `None` if it has all that there are.
-    restoring: Option<Restoring>,
-    /// Shares in the steps in flight.
-    shares: Shares,
-    /// Number of new tokens in the planned step, drafts included; 0 if it has no share in it.
-    pub(crate) n_scheduled: usize,
-    /// Number of them that are drafts.
-    pub(crate) n_scheduled_drafts: usize,
-    /// Whether its prompt is computed before those of tenants that ask for more.
-    pub(crate) has_low_share: bool,
+    /// Facts for shares without content; `None` if its steps need their content.
+    pub(crate) plain: Option<PlainDecoding>,
+    /// Masks of the constraint.
+    masks: MaskState,
     /// Drafts of the tokens after the newest one, to be scheduled with it. They are valid only for these
     /// tokens: they are dropped after the next step of the sequence and at the end of the running state.
     drafts: Vec<TokenId>,
-    /// Source of the drafts.
+    /// Source of the sequence's drafts.
     source: DraftSource,
-    /// Number of drafts that the draft model may make in the planned step.
-    pub(crate) n_to_draft: usize,
+    /// Whether the sequence's prompt is computed before those of tenants that request more.
+    pub(crate) has_low_share: bool,
     /// State of prompt lookup and acceptance rates.
     pub(crate) speculation: Speculation,
-    /// Reason why it ends with the step that is being completed.
-    pub(crate) ending: Option<FinishReason>,
 }
 
 /// State of a sequence that has ended.
@@ -102,18 +110,19 @@ pub struct Finished {
 
 /// One continuation of a request in the state `S`.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Sequence<S> {
-    pub(crate) request: Arc<Request>,
     pub(crate) rank: Rank,
-    pub(crate) timeline: Timeline,
-    /// Root of the names of its blocks, shared by all who may share them.
-    root: BlockHash,
+    pub(crate) request: Arc<Request>,
     /// Prompt and output; empty until it first runs or is resumed, so that waiting continuations share one
     /// prompt.
     tokens: Vec<TokenId>,
+    pub(crate) state: S,
+    pub(crate) timeline: Timeline,
+    /// Root of the names of its blocks, equal for all sequences that may share blocks.
+    root: BlockHash,
     /// Names of leading full blocks, computed as needed.
     hashes: Vec<BlockHash>,
-    pub(crate) state: S,
 }
 
 impl<S> Sequence<S> {
@@ -158,7 +167,7 @@ impl<S> Sequence<S> {
         BlockContent { hash, parent, tokens, n_before: block_idx as u32 }
     }
 
-    /// Whether the first `n_tokens` tokens are equal, and the media that they stand for.
+    /// Whether the first `n_tokens` tokens are equal, and the media that they represent.
     fn begins_like<T>(&self, other: &Sequence<T>, n_tokens: usize) -> bool {
         let has_equal_media = match (&self.request.media, &other.request.media) {
             (None, None) => true,
@@ -192,7 +201,7 @@ impl Sequence<Waiting> {
         };
         let tokens = if output.is_empty() { vec![] } else { [&request.prompt, output].concat() };
         let timeline = Timeline { output_tokens: output.len() as u32, ..Timeline::new(now) };
-        let state = Waiting { is_charged: true };
+        let state = Waiting { is_charged: true, may_restore: true };
         Self { request, rank, timeline, root, tokens, hashes: vec![], state }
     }
 
@@ -206,15 +215,15 @@ impl Sequence<Waiting> {
         }
     }
 
-    /// Slots of the pool's store with the blocks that follow the first `n_hits`, but for the last token.
+    /// Slots of the pool's store with the blocks that follow the first `n_hits`, except the last token.
     pub fn find_stored(&mut self, n_hits: usize, pool: &BlockPool) -> Vec<StoreSlot> {
         let Some(store) = pool.store() else { return Vec::new() };
         let last = (self.tokens().len() - 1) / BLOCK_TOKENS;
         (n_hits..last).map_while(|block_idx| store.find(&self.block_content(block_idx))).collect()
     }
 
-    /// Whether `other` is computing the block that this sequence lacks after its first `n_hits`, and they
-    /// may share it.
+    /// Whether `other` is computing the block that this sequence needs after its first `n_hits`, and they may
+    /// share it.
     pub fn could_share_next(&self, n_hits: usize, other: &Sequence<Running>) -> bool {
         if let Some(could_share) = self.could_share_state(n_hits, other) {
             return could_share;
@@ -226,11 +235,12 @@ impl Sequence<Waiting> {
             && self.begins_like(other, end)
     }
 
-    /// Starts the sequence with the cached blocks of its beginning, to which it adds references. It will
-    /// not have more than `max_tokens` tokens.
+    /// Starts the sequence with the cached blocks of its beginning, to which it adds references, as `start`
+    /// says. It will not have more than `max_tokens` tokens.
     pub fn start(
         mut self,
         hits: &[BlockId],
+        start: &Start,
         max_tokens: usize,
         pool: &mut BlockPool,
         now: Timestamp,
@@ -253,19 +263,19 @@ impl Sequence<Waiting> {
         for block_idx in hits.len()..n_full {
             pool.note_missed(self.block_content(block_idx).hash);
         }
-        let n_computed = hits.len() * BLOCK_TOKENS;
+        let n_computed = start.n_begun * BLOCK_TOKENS;
         if self.timeline.first_scheduled.is_none() {
             self.timeline.first_scheduled = Some(now);
             self.timeline.cached_tokens = n_computed.min(self.n_prompt()) as u32;
         }
         let n_published = hits.len();
-        let recurrent = self.begin_state(hits.len(), pool);
+        let recurrent = self.begin_state(hits.len(), start, pool);
         self.into_state(Running {
             table,
             n_computed,
             n_published,
             copied_block: None,
-            recurrent,
+            recurrent: recurrent.map(Box::new),
             masks: MaskState::default(),
             encodings: Encodings::default(),
             restoring: None,
@@ -277,6 +287,7 @@ impl Sequence<Waiting> {
             source: DraftSource::default(),
             n_to_draft: 0,
             speculation: Speculation::default(),
+            plain: None,
             ending: None,
         })
     }
@@ -297,15 +308,15 @@ impl Sequence<Waiting> {
 /// Tokens of one sequence in a step that has been executed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StepCounts {
-    /// Known tokens that were computed.
+    /// Number of known tokens that were computed.
     pub n_known: usize,
-    /// Drafts that the step had room for.
+    /// Number of drafts that the step had room for.
     pub n_drafts: usize,
-    /// Drafts that were verified.
+    /// Number of drafts that were verified.
     pub n_made: usize,
     /// Number of drafts that were accepted.
     pub n_accepted: usize,
-    /// Tokens that were appended since, accepted drafts included.
+    /// Number of tokens that were appended since, accepted drafts included.
     pub n_pushed: usize,
 }
 
@@ -320,12 +331,12 @@ impl Sequence<Running> {
         self.state.table.as_slice()
     }
 
-    /// Number of blocks that it lacks to hold its first `n_tokens` tokens.
+    /// Number of further blocks that the sequence needs to hold its first `n_tokens` tokens.
     pub fn n_missing_blocks(&self, n_tokens: usize) -> usize {
         blocks_for(n_tokens).saturating_sub(self.state.table.len())
     }
 
-    /// Allocates the blocks that its first `n_tokens` tokens lack; the pool must have them.
+    /// Allocates the missing blocks for the sequence's first `n_tokens` tokens; the pool must have them.
     pub fn allocate(&mut self, n_tokens: usize, pool: &mut BlockPool) {
         for _ in 0..self.n_missing_blocks(n_tokens) {
             self.state.table.push(pool.allocate().expect("the planner counted the blocks"));
@@ -337,13 +348,13 @@ impl Sequence<Running> {
         &self.state.drafts
     }
 
-    /// Looks up to `n` tokens up that followed an earlier occurrence of at least the last `min_match`
-    /// tokens. Returns whether there were any.
+    /// Finds up to `n` tokens that followed an earlier occurrence of at least the last `min_match` tokens.
+    /// Returns whether there were any.
     pub fn look_up(&mut self, min_match: usize, n: usize) -> bool {
         !self.state.speculation.look_up(&self.tokens, min_match, n).is_empty()
     }
 
-    /// Makes the first `n` looked-up tokens its drafts.
+    /// Makes the first `n` looked-up tokens the sequence's drafts.
     pub fn use_looked_up(&mut self, n: usize) {
         let Running { speculation, drafts, source, .. } = &mut self.state;
         let looked_up = speculation.looked_up();
@@ -381,12 +392,19 @@ impl Sequence<Running> {
 
     /// Names the full blocks that were computed. Their tokens must have been appended before.
     pub fn publish(&mut self, pool: &mut BlockPool) {
+        self.publish_blocks(pool);
+        self.publish_states(pool);
+    }
+
+    /// Names the full blocks of a model without recurrent layers.
+    pub(crate) fn publish_blocks(&mut self, pool: &mut BlockPool) {
         for block_idx in self.state.n_published..self.state.n_computed / BLOCK_TOKENS {
             let content = self.block_content(block_idx);
-            pool.publish(self.state.table.as_slice()[block_idx], &content);
+            let blocks = self.state.table.as_slice();
+            let before = block_idx.checked_sub(1).map(|before| blocks[before]);
+            pool.publish_after(before, blocks[block_idx], &content);
             self.state.n_published = block_idx + 1;
         }
-        self.publish_states(pool);
     }
 
     /// Appends an output token.
@@ -399,7 +417,7 @@ impl Sequence<Running> {
     pub fn preempt(mut self, pool: &mut BlockPool) -> Sequence<Waiting> {
         self.give_back(pool);
         self.timeline.n_preemptions += 1;
-        self.into_state(Waiting { is_charged: false })
+        self.into_state(Waiting { is_charged: false, may_restore: true })
     }
 
     /// Releases its blocks until it is resumed, and keeps all its tokens.
@@ -427,7 +445,19 @@ impl Sequence<Running> {
         }
         self.forget_copy(pool);
         self.release_state(pool);
+        self.mark_blocks(pool);
         std::mem::take(&mut self.state.table).release(pool);
+    }
+}
+
+impl Sequence<Running> {
+    /// Marks the blocks that the client asked to keep.
+    fn mark_blocks(&self, pool: &mut BlockPool) {
+        for mark in self.request.cache_marks.iter().take(MAX_CACHE_MARKS) {
+            let n_blocks = (mark.n_tokens as usize / BLOCK_TOKENS).min(self.blocks().len());
+            let keep = Nanos::from_ms(u64::from(mark.keep_s) * 1_000);
+            pool.mark(&self.blocks()[..n_blocks], &self.request.tenant, keep);
+        }
     }
 }
 
@@ -435,7 +465,7 @@ impl Sequence<Paused> {
     /// Makes the sequence wait again.
     pub fn resume(self) -> Sequence<Waiting> {
         let is_charged = self.state.is_charged;
-        self.into_state(Waiting { is_charged })
+        self.into_state(Waiting { is_charged, may_restore: true })
     }
 
     /// Ends the sequence without resuming it.

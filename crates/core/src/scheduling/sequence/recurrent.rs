@@ -1,8 +1,8 @@
 //! The recurrent state of a running sequence: its slot, the slot that its next step reads, and checkpoints
 //! at ends of blocks, where the state is kept for other sequences. Does not know the content of a state.
 
-use super::{Running, Sequence, Waiting};
-use crate::scheduling::batch::{BLOCK_TOKENS, BlockId, MemorySlot, SlotCopy, StateSave, StateShare};
+use super::{Running, Sequence, Start, StateSource, Waiting};
+use crate::scheduling::batch::{BLOCK_TOKENS, MemorySlot, SlotCopy, StateSave, StateShare, StoredPlace};
 use crate::scheduling::block_pool::BlockPool;
 
 /// Slots of recurrent state that a running sequence holds.
@@ -29,29 +29,43 @@ impl RecurrentState {
 }
 
 impl Sequence<Waiting> {
-    /// Shortens `hits` to the longest prefix that ends at a checkpoint, if the model has recurrent layers.
-    pub fn keep_checkpointed(&mut self, pool: &BlockPool, hits: &mut Vec<BlockId>) {
+    /// Number of the first `n_hits` blocks after which it can continue: if the model has recurrent layers,
+    /// those of the longest prefix that ends at a checkpoint.
+    pub fn n_checkpointed(&mut self, pool: &BlockPool, n_hits: usize) -> usize {
         if pool.states().is_empty() {
-            return;
+            return n_hits;
         }
-        while let Some(last) = hits.len().checked_sub(1) {
-            if pool.states().find(self.block_content(last).hash).is_some() {
-                return;
-            }
-            hits.pop();
+        let is_kept = |n: &usize| pool.states().find(self.block_content(n - 1).hash).is_some();
+        (1..=n_hits).rev().find(is_kept).unwrap_or(0)
+    }
+
+    /// Where the state after its first `n_blocks` blocks is, in memory or in the store.
+    pub fn find_state(&mut self, n_blocks: usize, pool: &BlockPool) -> Option<StateSource> {
+        let prefix = self.block_content(n_blocks - 1).hash;
+        match pool.states().find(prefix) {
+            Some(_) => Some(StateSource::Memory),
+            None => pool.store()?.find_state(&prefix).map(StateSource::Store),
         }
     }
 
-    /// Creates the state with which it starts after its first `n_hits` blocks. The state is kept at two
-    /// places: at the end of its last full block that leaves a token to compute, where the same or a longer
-    /// prompt continues; and where its cached blocks end, since prompts with a common beginning differ
-    /// there.
-    pub(super) fn begin_state(&mut self, n_hits: usize, pool: &mut BlockPool) -> Option<RecurrentState> {
+    /// Creates the state with which it starts after its first `n_hits` blocks or those that come back. The
+    /// state is kept at two places: at the end of its last full block that leaves a token to compute, where
+    /// the same or a longer prompt continues; and where its cached blocks end, since prompts with a common
+    /// beginning differ there.
+    pub(super) fn begin_state(
+        &mut self,
+        n_hits: usize,
+        start: &Start,
+        pool: &mut BlockPool,
+    ) -> Option<RecurrentState> {
         if pool.states().is_empty() {
             return None;
         }
         let last = (self.tokens().len() - 1) / BLOCK_TOKENS;
-        let mut n_cached = n_hits;
+        let restorable = &start.restorable;
+        let n_begun = if restorable.is_empty() { start.n_begun } else { n_hits + restorable.n_blocks() };
+        let comes_back = matches!(restorable.state, Some(StateSource::Store(_) | StateSource::Peer));
+        let mut n_cached = n_begun;
         while n_cached < last {
             let content = self.block_content(n_cached);
             if pool.find(&content).is_none() {
@@ -59,7 +73,7 @@ impl Sequence<Waiting> {
             }
             n_cached += 1;
         }
-        let (slot, from) = match n_hits.checked_sub(1) {
+        let (slot, from) = match n_begun.checked_sub(1).filter(|_| !comes_back) {
             Some(last_hit) => {
                 let (slot, from) = pool.states_mut().begin_at(self.block_content(last_hit).hash);
                 (slot, Some(from))
@@ -79,7 +93,8 @@ impl Sequence<Waiting> {
         let is_shared =
             |end: usize| self.root == other.root && self.tokens().len() > end && self.begins_like(other, end);
         let n_tokens = other.n_computed().max(n_hits * BLOCK_TOKENS);
-        Some(state.next_checkpoint(n_tokens).is_some_and(is_shared))
+        let restored = Some(other.restored_end()).filter(|&end| end > n_tokens);
+        Some(state.next_checkpoint(n_tokens).into_iter().chain(restored).any(is_shared))
     }
 }
 
@@ -107,7 +122,7 @@ impl Sequence<Running> {
         Some(StateShare { from, to: state.slot, saves: saves.map(|save| save.map(to_save)) })
     }
 
-    /// Makes checkpoints of the saved states, as far as the tokens are computed.
+    /// Publishes checkpoints of the saved states whose tokens are computed.
     pub(super) fn publish_states(&mut self, pool: &mut BlockPool) {
         let n_computed = self.state.n_computed;
         let Some(state) = &mut self.state.recurrent else { return };
@@ -115,7 +130,7 @@ impl Sequence<Running> {
         let mut saves = std::mem::take(&mut state.saves);
         for save in &mut saves {
             if let Some((checkpoint, slot)) = save.take_if(|(checkpoint, _)| *checkpoint <= n_computed) {
-                pool.states_mut().keep(slot, self.block_content(checkpoint / BLOCK_TOKENS - 1).hash);
+                pool.keep_state(slot, self.block_content(checkpoint / BLOCK_TOKENS - 1).hash);
             }
         }
         if let Some(state) = &mut self.state.recurrent {
@@ -123,7 +138,25 @@ impl Sequence<Running> {
         }
     }
 
-    /// Releases its slots.
+    /// A part of its slot, which gets a state that comes back.
+    pub(super) fn state_part(&self, part: u32) -> StoredPlace {
+        let slot = self.state.recurrent.as_ref().expect("a state comes back for recurrent layers").slot;
+        StoredPlace::StatePart { slot, part }
+    }
+
+    /// Continues after the tokens that came back: from the state that was loaded into its slot, which is kept
+    /// for others, or from the checkpoint that it has begun to read.
+    pub(super) fn take_restored_state(&mut self, is_loaded: bool, pool: &mut BlockPool) {
+        let prefix = self.block_content(self.state.n_computed / BLOCK_TOKENS - 1).hash;
+        if let Some(state) = self.state.recurrent.as_mut().filter(|_| is_loaded) {
+            pool.keep_state(state.slot, prefix);
+            let (slot, from) = pool.states_mut().begin_at(prefix);
+            (state.slot, state.from) = (slot, Some(from));
+            state.reading = Some(from).filter(|from| *from != slot);
+        }
+    }
+
+    /// Releases the sequence's slots of state.
     pub(super) fn release_state(&mut self, pool: &mut BlockPool) {
         let Some(state) = self.state.recurrent.take() else { return };
         state.reading.into_iter().for_each(|checkpoint| pool.states_mut().end_reading(checkpoint));

@@ -9,9 +9,9 @@ pub(crate) struct Share {
     /// Number of the step.
     pub(crate) step: u64,
     /// Index among the step's sequences.
-    pub(crate) sequence_idx: usize,
+    pub(crate) sequence_idx: u32,
     /// Number of new tokens, drafts included.
-    pub(crate) n_tokens: usize,
+    pub(crate) n_tokens: u32,
     /// Whether the step samples the token after them.
     pub(crate) chooses: bool,
     /// Whether the next share may be planned before this one has ended; a token that this one samples is
@@ -19,39 +19,50 @@ pub(crate) struct Share {
     pub(crate) may_be_followed: bool,
 }
 
-/// Shares in the steps in flight, the oldest first. The oldest has its place in the sequence, since most have
-/// just one.
+/// Shares in the steps in flight, the oldest first. The oldest two have their place in the sequence, since
+/// few have more.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     oldest: Option<Share>,
+    second: Option<Share>,
     later: Vec<Share>,
 }
 
 impl Shares {
     fn iter(&self) -> impl Iterator<Item = &Share> {
-        self.oldest.iter().chain(&self.later)
+        self.oldest.iter().chain(&self.second).chain(&self.later)
     }
 
     fn push(&mut self, share: Share) {
-        match self.oldest {
-            None => self.oldest = Some(share),
-            Some(_) => self.later.push(share),
+        match (self.oldest, self.second) {
+            (None, _) => self.oldest = Some(share),
+            (_, None) => self.second = Some(share),
+            _ => self.later.push(share),
         }
     }
 
+    #[inline]
     fn remove(&mut self, step: u64) {
-        self.later.retain(|share| share.step != step);
-        if self.oldest.is_some_and(|share| share.step == step) {
-            self.oldest = if self.later.is_empty() { None } else { Some(self.later.remove(0)) };
+        let is_of_step = |share: &Option<Share>| share.is_some_and(|share| share.step == step);
+        // No step has two shares of a sequence.
+        if is_of_step(&self.oldest) {
+            self.oldest = self.second.take();
+        } else if is_of_step(&self.second) {
+            self.second = None;
+        } else {
+            return self.later.retain(|share| share.step != step);
+        }
+        if !self.later.is_empty() {
+            self.second = Some(self.later.remove(0));
         }
     }
 
     fn newest(&self) -> Option<&Share> {
-        self.later.last().or(self.oldest.as_ref())
+        self.later.last().or(self.second.as_ref()).or(self.oldest.as_ref())
     }
 
     fn newest_mut(&mut self) -> Option<&mut Share> {
-        self.later.last_mut().or(self.oldest.as_mut())
+        self.later.last_mut().or(self.second.as_mut()).or(self.oldest.as_mut())
     }
 }
 
@@ -64,13 +75,13 @@ impl Sequence<Running> {
     /// Number of tokens whose keys and values are in the blocks once the steps in flight have ended, which
     /// is where its next share begins.
     pub fn n_planned(&self) -> usize {
-        self.state.n_computed + self.state.shares.iter().map(|share| share.n_tokens).sum::<usize>()
+        self.state.n_computed + self.state.shares.iter().map(|share| share.n_tokens as usize).sum::<usize>()
     }
 
-    /// Number of tokens that its next share may compute: those that it lacks, and those that steps in
-    /// flight sample, if they can be carried. 0 for a beam that waits for the others, and for a sequence
-    /// that waits for the step in flight or for blocks from a store. Excludes the last token of a sequence
-    /// that waits for its masks.
+    /// Number of tokens that the next share may compute: the missing ones, and those that steps in flight
+    /// sample, if they can be carried. 0 for a beam that waits for the others, and for a sequence that waits
+    /// for the step in flight or for blocks from a store. Excludes the last token of a sequence that waits
+    /// for its masks.
     pub fn n_missing(&self) -> usize {
         if self.is_restoring() {
             return 0;
@@ -86,7 +97,7 @@ impl Sequence<Running> {
     /// Index, in the step in flight, of the sequence that samples the token of the next share, if that step
     /// does.
     pub(crate) fn carried_from(&self) -> Option<usize> {
-        self.newest_share().filter(|share| share.chooses).map(|share| share.sequence_idx)
+        self.newest_share().filter(|share| share.chooses).map(|share| share.sequence_idx as usize)
     }
 
     /// Whether it has a share in step `number`.

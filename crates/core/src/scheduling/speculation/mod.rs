@@ -26,7 +26,7 @@ pub enum DraftSource {
 #[derive(Debug, Default)]
 pub struct Speculation {
     /// Lookup table, built when a draft is first worth looking up.
-    lookup: Option<PromptLookup>,
+    lookup: Option<Box<PromptLookup>>,
     /// Tokens looked up for this step, whether they are used or not.
     looked_up: Vec<TokenId>,
     /// Share of looked-up tokens that were right.
@@ -39,19 +39,26 @@ impl Speculation {
     /// Looks up to `n` tokens up that followed the longest earlier occurrence of the end of `tokens`, which
     /// has at least `min_match` tokens (the same number in every call).
     pub fn look_up(&mut self, tokens: &[TokenId], min_match: usize, n: usize) -> &[TokenId] {
-        let lookup = self.lookup.get_or_insert_with(|| PromptLookup::new(min_match));
+        let lookup = self.lookup.get_or_insert_with(|| Box::new(PromptLookup::new(min_match)));
         self.looked_up.clear();
         lookup.propose(tokens, n, &mut self.looked_up);
         &self.looked_up
     }
 
-    /// Tokens looked up last.
+    /// Whether nothing was looked up or verified: then a step without drafts changes nothing.
+    pub fn is_unused(&self) -> bool {
+        self.looked_up.is_empty()
+            && self.of_lookup == Acceptance::default()
+            && self.of_model == Acceptance::default()
+    }
+
+    /// Tokens that the last look-up returned.
     pub fn looked_up(&self) -> &[TokenId] {
         &self.looked_up
     }
 
     /// Notes a step that verified `n_drafts` of `source`, accepted `n_accepted` of them, and appended
-    /// `new_tokens`. What was looked up is judged by the tokens also where it was not used.
+    /// `new_tokens`. Looked-up drafts are judged by the tokens even if they were not used.
     pub fn observe(
         &mut self,
         source: DraftSource,

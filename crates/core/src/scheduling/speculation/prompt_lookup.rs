@@ -17,9 +17,10 @@ const MIN_SLOTS: usize = 64;
 #[derive(Debug)]
 pub struct PromptLookup {
     min_match: usize,
-    /// Newest position for each hash, 0 for none. A power of two of entries, at least as many as tokens.
+    /// Newest position for each hash, 0 for none. The number of entries is a power of two, at least the
+    /// number of tokens.
     newest: Vec<u32>,
-    /// For each indexed position, the next older one with the same hash; 0 for none.
+    /// Next older position with the same hash, for each indexed position; 0 for none.
     older: Vec<u32>,
 }
 
@@ -30,8 +31,8 @@ impl PromptLookup {
     }
 
     /// Appends to `drafts` up to `n` tokens that followed the longest earlier occurrence of the end of
-    /// `tokens`, the newest of equally long ones. Where the occurrence reaches up to the end, the copy goes
-    /// on with itself, so that a cycle continues. `tokens` begins with those of the call before.
+    /// `tokens`, the newest of equally long ones. If the occurrence reaches up to the end, copying continues
+    /// with the copied tokens, so that a cycle continues. `tokens` begins with those of the previous call.
     pub fn propose(&mut self, tokens: &[TokenId], n: usize, drafts: &mut Vec<TokenId>) {
         self.index(tokens);
         let Some(position) = self.longest_match(tokens) else { return };
@@ -85,66 +86,5 @@ impl PromptLookup {
             (hash ^ u64::from(token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
         };
         tokens.iter().fold(0, mix) as usize & (self.newest.len() - 1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn proposed(lookup: &mut PromptLookup, tokens: &[TokenId], n: usize) -> Vec<TokenId> {
-        let mut drafts = Vec::new();
-        lookup.propose(tokens, n, &mut drafts);
-        drafts
-    }
-
-    #[test]
-    fn what_followed_the_end_before() {
-        let mut lookup = PromptLookup::new(2);
-        assert!(proposed(&mut lookup, &[1], 4).is_empty());
-        assert!(proposed(&mut lookup, &[1, 2, 3, 4, 1], 4).is_empty());
-        assert_eq!(proposed(&mut lookup, &[1, 2, 3, 4, 1, 2], 2), [3, 4]);
-        // The copy reaches the end and goes on with itself.
-        assert_eq!(proposed(&mut lookup, &[1, 2, 3, 4, 1, 2], 7), [3, 4, 1, 2, 3, 4, 1]);
-        assert_eq!(proposed(&mut PromptLookup::new(3), &[9, 9, 9, 9], 3), [9, 9, 9]);
-    }
-
-    #[test]
-    fn the_longest_match_wins_and_then_the_newest() {
-        let tokens = [5, 1, 2, 7, 6, 1, 2, 8, 5, 1, 2];
-        assert_eq!(proposed(&mut PromptLookup::new(2), &tokens, 1), [7]);
-        let tokens = [5, 1, 2, 7, 5, 1, 2, 8, 5, 1, 2];
-        assert_eq!(proposed(&mut PromptLookup::new(2), &tokens, 1), [8]);
-    }
-
-    /// Whether `drafts` go on as an earlier occurrence of the last `min_match` tokens does.
-    fn repeats(tokens: &[TokenId], min_match: usize, drafts: &[TokenId]) -> bool {
-        (min_match..tokens.len()).any(|position| {
-            let text: Vec<TokenId> = tokens.iter().chain(drafts).copied().collect();
-            tokens[..position].ends_with(&tokens[tokens.len() - min_match..])
-                && text[position..].starts_with(drafts)
-        })
-    }
-
-    #[test]
-    fn the_index_grows_with_the_tokens() {
-        let mut n_found = 0;
-        for seed in 0..200 {
-            let mut rng = fastrand::Rng::with_seed(seed);
-            let (min_match, n_kinds) = (rng.usize(1..5), rng.u32(2..6));
-            let (mut lookup, mut tokens) = (PromptLookup::new(min_match), Vec::new());
-            while tokens.len() < 300 {
-                tokens.extend((0..rng.usize(1..9)).map(|_| rng.u32(..n_kinds)));
-                let n = rng.usize(1..20);
-                let drafts = proposed(&mut lookup, &tokens, n);
-                let of_fresh = proposed(&mut PromptLookup::new(min_match), &tokens, n);
-                assert_eq!(drafts, of_fresh, "seed {seed}");
-                if !drafts.is_empty() {
-                    assert!(drafts.len() == n && repeats(&tokens, min_match, &drafts), "seed {seed}");
-                    n_found += 1;
-                }
-            }
-        }
-        assert!(n_found > 1000, "{n_found}");
     }
 }

@@ -6,8 +6,8 @@ use fastrand::Rng;
 use throng_core::constraint::TokenConstraint;
 use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
 use throng_core::request::{
-    Adapter, AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId,
-    TokenId,
+    Adapter, AdapterId, BeamSearch, CacheMark, EarlyStopping, Priority, Request, RequestId, SamplingParams,
+    TenantId, TokenId,
 };
 use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_testkit::paper_constraint::PaperConstraint;
@@ -57,6 +57,7 @@ impl RequestSource {
         Request {
             tenant: TenantId(["a", "b", "c"][rng.usize(0..3)].into()),
             cache_salt: one_in(rng, 4).then(|| Arc::from("salt")),
+            cache_marks: (0..rng.usize(0..4)).map(|_| mark(rng)).collect(),
             n,
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
             constraint: one_in(rng, 4).then(|| self.constraint(rng)).filter(|_| sampling.beams.is_none()),
@@ -149,4 +150,9 @@ fn media(rng: &mut Rng, n_prompt: usize) -> PromptMedia {
         media.positions = (0..n_prompt as u32).map(|i| RotaryPosition([i.min(20), i, i])).collect();
     }
     media
+}
+
+fn mark(rng: &mut Rng) -> CacheMark {
+    let n_tokens = if one_in(rng, 3) { CacheMark::WHOLE } else { rng.u32(0..200) };
+    CacheMark { n_tokens, keep_s: rng.u32(0..4) }
 }

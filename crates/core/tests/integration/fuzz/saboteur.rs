@@ -110,6 +110,8 @@ pub enum Bug {
     AnswersOfTwoSteps,
     /// What was read from the store does not reach its block.
     LostLoad,
+    /// A block is copied for another engine before its own bytes have come.
+    ExportBeforeLoad,
 }
 
 /// What a bug that mixes up steps remembers of the step before.
@@ -142,7 +144,7 @@ impl Memory {
 }
 
 impl Bug {
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -189,6 +191,7 @@ impl Bug {
         Self::CarriedTokenLost,
         Self::AnswersOfTwoSteps,
         Self::LostLoad,
+        Self::ExportBeforeLoad,
     ];
 
     /// The configuration as the scheduler gets it.

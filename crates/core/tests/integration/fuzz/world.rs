@@ -59,6 +59,13 @@ pub struct Seen {
     pub saved_blocks: usize,
     pub loaded_blocks: usize,
     pub failed_blocks: usize,
+    pub pulled_blocks: usize,
+    pub failed_pulls: usize,
+    pub served_blocks: usize,
+    pub loaded_state_parts: usize,
+    pub expired_marks: usize,
+    pub marks_over_share: usize,
+    pub dropped_marks: usize,
 }
 
 impl Seen {
@@ -94,6 +101,13 @@ impl Seen {
         self.saved_blocks += other.saved_blocks;
         self.loaded_blocks += other.loaded_blocks;
         self.failed_blocks += other.failed_blocks;
+        self.pulled_blocks += other.pulled_blocks;
+        self.failed_pulls += other.failed_pulls;
+        self.served_blocks += other.served_blocks;
+        self.loaded_state_parts += other.loaded_state_parts;
+        self.expired_marks += other.expired_marks;
+        self.marks_over_share += other.marks_over_share;
+        self.dropped_marks += other.dropped_marks;
     }
 
     /// The count of the rarest event.
@@ -108,8 +122,12 @@ impl Seen {
         let all = all.into_iter().chain(rest).chain(drafts).chain(looked_up);
         let masks = [self.left_out, self.begun_masks, self.early_masks, self.parted_pictures];
         let states = [self.saved_states, self.begun_from_states, self.copied_states];
-        let stored = [self.saved_blocks, self.loaded_blocks, self.failed_blocks];
-        all.chain(own).chain(beams).chain(states).chain(masks).chain(stored).min().unwrap_or(0)
+        let stored = [self.saved_blocks, self.loaded_blocks, self.failed_blocks, self.loaded_state_parts];
+        // Few prompts of these worlds are long enough to be pulled.
+        let moved = [10 * self.pulled_blocks, 10 * self.failed_pulls, self.served_blocks];
+        let marks = [self.expired_marks, self.marks_over_share, self.dropped_marks];
+        let all = all.chain(own).chain(beams).chain(states).chain(masks);
+        all.chain(stored).chain(moved).chain(marks).min().unwrap_or(0)
     }
 }
 
@@ -195,6 +213,7 @@ impl World {
             prompt_lookup_min: rng.u32(1..4),
             prefix_caching: !one_in(rng, 4),
             eviction: if one_in(rng, 3) { EvictionPolicy::Lru } else { EvictionPolicy::Worth },
+            max_marked_percent: if one_in(rng, 4) { 0 } else { rng.u32(1..=100) },
             policy: if one_in(rng, 3) { SchedulingPolicy::Fcfs } else { SchedulingPolicy::Priority },
         };
         // A batch that a bug has spoiled has other masks than the scheduler's.
@@ -203,7 +222,8 @@ impl World {
         let most_drafts = if one_in(rng, 4) { 0 } else { rng.usize(1..24) };
         let mut scheduler =
             Scheduler::new(bug.map_or(config.clone(), |bug| bug.spoil_config(&config)), capacity);
-        let store = (scheduler.may_have_store() && !one_in(rng, 3)).then(|| Store::new(rng));
+        let store = (scheduler.may_have_store() && !one_in(rng, 3))
+            .then(|| Store::new(rng, capacity.n_state_slots > 0));
         store.iter().for_each(|store| store.attach(&mut scheduler));
         Self {
             bug,
@@ -270,6 +290,7 @@ impl World {
 
     fn seen(&self) -> Seen {
         let counters = self.scheduler.stats().counters;
+        let evictions = self.scheduler.stats().evictions;
         Seen {
             steps: counters.steps as usize,
             sequences: self.n_sequences,
@@ -302,6 +323,13 @@ impl World {
             saved_blocks: self.store.as_ref().map_or(0, |store| store.n_saved),
             loaded_blocks: self.store.as_ref().map_or(0, |store| store.n_loaded),
             failed_blocks: self.store.as_ref().map_or(0, |store| store.n_failed),
+            pulled_blocks: self.store.as_ref().map_or(0, |store| store.n_pulled),
+            failed_pulls: self.store.as_ref().map_or(0, |store| store.n_failed_pulls),
+            served_blocks: self.store.as_ref().map_or(0, |store| store.n_served),
+            loaded_state_parts: self.store.as_ref().map_or(0, |store| store.n_state_parts),
+            expired_marks: evictions.expired as usize,
+            marks_over_share: evictions.over_share as usize,
+            dropped_marks: evictions.marked as usize,
         }
     }
 
@@ -316,7 +344,13 @@ impl World {
     }
 
     fn submit(&mut self) {
-        let request = self.source.next(&mut self.rng);
+        let mut request = self.source.next(&mut self.rng);
+        if let Some(store) = &mut self.store {
+            request.holder = store.holder(&mut self.rng, &request);
+            if one_in(&mut self.rng, 3) {
+                store.ask_for(&request, &mut self.scheduler, self.now);
+            }
+        }
         let taken = match self.bug {
             Some(bug) => {
                 bug.spoil_pool_for(&request, &mut self.scheduler);
@@ -640,7 +674,8 @@ impl World {
         if shape.n_tokens + n_parts.sum::<u32>() as usize > most_tokens {
             return Err(format!("{:?} beside {} tokens", batch.encodings(), shape.n_tokens));
         }
-        let has_traffic = !batch.saves().is_empty() || !batch.loads().is_empty();
+        let has_traffic =
+            !(batch.saves().is_empty() && batch.loads().is_empty() && batch.exports().is_empty());
         if batch.sequences().is_empty() && batch.encodings().is_empty() && !has_traffic {
             return Err("a step without work".into());
         }

@@ -511,6 +511,7 @@ impl World {
             | Input::StoreOpened { .. }
             | Input::BlockWritten { .. }
             | Input::BlockRead { .. }
+            | Input::ExportBlocks(_)
             | Input::Abort(_)
             | Input::AbortSequence(_)
             | Input::Tick => {}
@@ -555,6 +556,7 @@ impl World {
                 self.evaluate(masks);
             }
             Effect::OrderStore(_) => return Err("there is no store".into()),
+            Effect::DeliverPlain { .. } => return Err("tokens without log-probabilities".into()),
             Effect::EndStep { failure, .. } => self.end_step(failure, expected)?,
             Effect::ReplaceExecutor { epoch } => self.replace_executor(epoch)?,
             Effect::GiveUpExecutor { .. } if !self.is_doomed => {

@@ -1,6 +1,6 @@
-//! Workers among the ready endpoints of a Kubernetes service. Lists its EndpointSlices and then watches
-//! them, as Kubernetes' API concepts describe ("Efficient detection of changes"). Talks to the API server
-//! over HTTP with the pod's service account. Does not know workers.
+//! Workers among the ready endpoints of a Kubernetes service. Lists its EndpointSlices and then watches them,
+//! as Kubernetes' API concepts describe ("Efficient detection of changes"). Connects to the API server over
+//! HTTP with the pod's service account. Does not know workers.
 
 mod api;
 mod slices;

@@ -72,7 +72,7 @@ impl WorkerAddress {
         &self.host
     }
 
-    /// The port.
+    /// Port of the address.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -96,7 +96,8 @@ impl FromStr for WorkerAddress {
     type Err = InvalidAddress;
 
     fn from_str(text: &str) -> Result<Self, InvalidAddress> {
-        let expected = "a worker: it must be throng://HOST:PORT, or throngs://HOST:PORT with TLS";
+        let expected = "a worker: it must be throng://HOST:PORT, or throngs://HOST:PORT with TLS \
+            (the address of another engine is http://HOST:PORT)";
         Self::read(text, [("throng", false, None), ("throngs", true, None)], expected)
     }
 }

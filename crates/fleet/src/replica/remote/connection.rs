@@ -68,13 +68,14 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct ConnectionGuard {
     _lost: watch::Sender<()>,
-    ended: tokio::task::JoinHandle<()>,
+    closed: tokio::task::JoinHandle<()>,
 }
 
 impl ConnectionGuard {
-    /// Waits until the connection has ended by itself.
-    pub async fn ended(&mut self) {
-        let _ = (&mut self.ended).await;
+    /// Waits until the connection takes no further requests: the worker has said so (`GOAWAY`, RFC 9113
+    /// section 6.8), and requests that run go on, or the connection has ended.
+    pub async fn closed_to_requests(&mut self) {
+        let _ = (&mut self.closed).await;
     }
 }
 
@@ -89,34 +90,46 @@ impl Endpoint {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
     }
 
-    /// Connects.
+    /// Opens a connection to the worker.
     ///
     /// # Errors
     /// The reason, for operators.
     pub async fn connect(&self) -> Result<(Connection, ConnectionGuard), String> {
-        let connecting = self.connect_now();
+        self.connect_with(STREAM_WINDOW_BYTES).await
+    }
+
+    /// Connects, with this many bytes buffered for a stream's reader.
+    ///
+    /// # Errors
+    /// The reason, for operators.
+    pub async fn connect_with(&self, window_bytes: u32) -> Result<(Connection, ConnectionGuard), String> {
+        let connecting = self.connect_now(window_bytes);
         let late = |_| "no connection in time".to_owned();
         within(CONNECT_TIMEOUT, connecting).await.map_err(late)?
     }
 
-    async fn connect_now(&self) -> Result<(Connection, ConnectionGuard), String> {
+    async fn connect_now(&self, window_bytes: u32) -> Result<(Connection, ConnectionGuard), String> {
         let to = (self.address.host(), self.address.port());
         let stream = TcpStream::connect(to).await.map_err(|error| format!("cannot connect: {error}"))?;
         let _ = stream.set_nodelay(true);
         let tls = match (&self.tls, self.address.is_encrypted()) {
             (Some(tls), true) => tls,
             (None, true) => return Err("no certificates are named that its own could come from".to_owned()),
-            (_, false) => return self.shake_hands(TokioIo::new(stream)).await,
+            (_, false) => return self.shake_hands(TokioIo::new(stream), window_bytes).await,
         };
         let name = self.server_name.as_deref().unwrap_or(self.address.host());
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| "its name cannot stand in a certificate".to_owned())?;
         let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
         let stream = stream.map_err(|error| format!("the TLS handshake failed: {error}"))?;
-        self.shake_hands(TokioIo::new(stream)).await
+        self.shake_hands(TokioIo::new(stream), window_bytes).await
     }
 
-    async fn shake_hands<Io>(&self, io: Io) -> Result<(Connection, ConnectionGuard), String>
+    async fn shake_hands<Io>(
+        &self,
+        io: Io,
+        window_bytes: u32,
+    ) -> Result<(Connection, ConnectionGuard), String>
     where
         Io: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
@@ -126,16 +139,17 @@ impl Endpoint {
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_stream_window_size(window_bytes)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         let shaken = builder.handshake(io).await;
         let (sender, connection) = shaken.map_err(|error| format!("the HTTP/2 handshake failed: {error}"))?;
         let (tell, lost) = watch::channel(());
-        let ended = tokio::spawn(connection.map(|_| ()));
+        // The future of the client's side ends with `GOAWAY` already.
+        let closed = tokio::spawn(connection.map(|_| ()));
         let scheme = if self.address.is_encrypted() { "https" } else { "http" };
         let base = format!("{scheme}://{}", self.address.authority()).into();
         let connection = Connection { sender, authorization: self.authorization.clone(), base, lost };
-        Ok((connection, ConnectionGuard { _lost: tell, ended }))
+        Ok((connection, ConnectionGuard { _lost: tell, closed }))
     }
 }
 
@@ -154,7 +168,7 @@ impl Connection {
     /// Sends a request and waits for the head of the response.
     ///
     /// # Errors
-    /// The reason why there is none, for operators.
+    /// The reason why there is no answer, for operators.
     pub async fn send(
         &self,
         request: http::request::Builder,

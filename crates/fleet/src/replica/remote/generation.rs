@@ -3,18 +3,20 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_channel::mpsc;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
+use throng_core::timeline::request_trace::RequestTrace;
 use throng_wire::{Command, Event};
 
 use super::link::OwnSequences;
 use super::lost;
 use crate::body_lines::BodyLines;
-use crate::replica::{Generation, ReplicaEvent, received_event};
+use crate::replica::{Generation, PulledPrefix, ReplicaEvent, Timing, TraceSource, received_event};
 
 /// A request running on a worker.
 pub(super) struct RemoteGeneration {
@@ -25,6 +27,7 @@ pub(super) struct RemoteGeneration {
     /// Number of running continuations.
     n_live: u32,
     aborted: Vec<u32>,
+    pulls: Arc<Pulls>,
     _counted: OwnSequences,
 }
 
@@ -37,7 +40,21 @@ impl RemoteGeneration {
         n: u32,
         counted: OwnSequences,
     ) -> Self {
-        Self { lines, commands, lost, n_live: n, aborted: Vec::new(), _counted: counted }
+        let pulls = Arc::default();
+        Self { lines, commands, lost, n_live: n, aborted: Vec::new(), pulls, _counted: counted }
+    }
+
+    /// The same stream of a request whose beginning another worker has.
+    pub fn with_holder(self, address: Option<String>) -> Self {
+        Self { pulls: Arc::new(Pulls { from: address, prefix: OnceLock::new() }), ..self }
+    }
+
+    /// Notes the end of a continuation.
+    fn note_end(&mut self, timing: &Timing) {
+        self.n_live -= 1;
+        if let Some(from) = self.pulls.from.clone().filter(|_| timing.pulled_tokens > 0) {
+            let _ = self.pulls.prefix.set(PulledPrefix { n_tokens: timing.pulled_tokens, from });
+        }
     }
 
     fn fail(&mut self, reason: &str) -> Poll<Option<ReplicaEvent>> {
@@ -71,7 +88,7 @@ impl Stream for RemoteGeneration {
                 None => {}
                 Some(event) => {
                     match event {
-                        ReplicaEvent::Finished { .. } => this.n_live -= 1,
+                        ReplicaEvent::Finished { timing, .. } => this.note_end(&timing),
                         ReplicaEvent::Failed { .. } => this.n_live = 0,
                         _ => {}
                     }
@@ -92,6 +109,28 @@ impl Generation for RemoteGeneration {
             // Sending fails if the request has ended, which needs no abort.
             let _ = self.commands.unbounded_send(line.into());
         }
+    }
+
+    fn trace(&self) -> Option<Arc<dyn TraceSource>> {
+        Some(Arc::clone(&self.pulls) as _)
+    }
+}
+
+/// The part of the prompt that the worker has from another one.
+#[derive(Debug, Default)]
+struct Pulls {
+    /// The other worker.
+    from: Option<String>,
+    prefix: OnceLock<PulledPrefix>,
+}
+
+impl TraceSource for Pulls {
+    fn get(&self) -> Option<&RequestTrace> {
+        None
+    }
+
+    fn pulled(&self) -> Option<&PulledPrefix> {
+        self.prefix.get()
     }
 }
 

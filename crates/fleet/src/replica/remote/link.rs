@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throng_core::fleet::health::{Probe, State};
-use throng_core::fleet::routing::Region;
+use throng_core::fleet::replica::RankReport;
+use throng_core::fleet::routing::{Region, Role};
 use throng_core::time::Nanos;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::connection::{Connection, Endpoint};
 use crate::dispatch::HealthReporter;
-use crate::replica::{Load, ReplicaError, ReplicaErrorKind, Status, received_error};
+use crate::replica::{Load, ReplicaError, ReplicaErrorKind, SplitCounts, Status, received_error};
 
 /// Current state of one worker.
 #[derive(Debug)]
@@ -29,16 +30,20 @@ pub struct Link {
     idle: Notify,
     /// Whether the worker is no longer listed: running requests may finish, and no new ones start.
     is_leaving: AtomicBool,
+    /// Counts of requests whose prompts other workers computed first.
+    pub(super) splits: Arc<SplitCounts>,
 }
 
-/// A model and a region that one worker has described. A worker that changes either gets a new identity,
-/// and requests for the old identity are not sent to it.
+/// A model, a region and a role that one worker has described. A worker that changes one of them gets a new
+/// identity, and requests for the old identity are not sent to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// First name of the model.
     pub model: Arc<str>,
     /// Region of the worker.
     pub region: Option<Region>,
+    /// Part of requests that the worker is meant for.
+    pub role: Role,
 }
 
 #[derive(Debug)]
@@ -51,7 +56,9 @@ struct Known {
     names: Vec<String>,
     fingerprint: Arc<str>,
     takes_media: bool,
+    role: Role,
     load: Load,
+    ranks: Option<RankReport>,
     /// Number of sequences of other gateways in the last status.
     n_others: usize,
     /// Error with which the worker refuses new requests.
@@ -79,11 +86,15 @@ pub struct LinkReport {
     pub names: Vec<String>,
     /// Fingerprint, equal for workers with bit-identical outputs.
     pub fingerprint: Arc<str>,
+    /// Part of requests that the worker is meant for.
+    pub role: Role,
     /// Load of the worker.
     pub load: Load,
+    /// Ranks of the worker's model, if it is divided over processes.
+    pub ranks: Option<RankReport>,
     /// Health, which determines whether a connected worker gets requests.
     pub health: Option<State>,
-    /// Number of blocks that the worker is known to have cached.
+    /// Number of blocks in the worker's cache, as far as reported.
     pub n_known_blocks: usize,
     /// Region of the worker, and the shortest of the latest round trips to it.
     pub region_and_rtt: (Option<Region>, Option<Nanos>),
@@ -114,12 +125,14 @@ impl Link {
             names: Vec::new(),
             fingerprint: Arc::from(""),
             takes_media: false,
+            role: Role::default(),
             load: Load::default(),
+            ranks: None,
             n_others: 0,
             refuses: None,
         };
-        let (n_own, reporters, idle, is_leaving) = Default::default();
-        Self { endpoint, known: Mutex::new(known), n_own, reporters, idle, is_leaving }
+        let (n_own, reporters, idle, is_leaving, splits) = Default::default();
+        Self { endpoint, known: Mutex::new(known), n_own, reporters, idle, is_leaving, splits }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -131,6 +144,7 @@ impl Link {
         let mut reporters = self.reporters.lock().unwrap_or_else(PoisonError::into_inner);
         reporters.retain(|(known, _)| known.model != identity.model);
         reporter.set_region(identity.region.clone());
+        reporter.set_role(identity.role);
         reporters.push((identity, reporter));
     }
 
@@ -153,7 +167,7 @@ impl Link {
         (known.since, known.refuses) = (Instant::now(), None);
         known.names.clone_from(&description.names);
         known.fingerprint = description.fingerprint.as_str().into();
-        known.takes_media = description.takes_media;
+        (known.takes_media, known.role) = (description.takes_media, description.role);
         drop(known);
         if let Some(reporter) = self.reporter() {
             reporter.start_again();
@@ -220,6 +234,7 @@ impl Link {
         known.was_tried = true;
         if was_up {
             (known.since, known.load, known.n_others) = (Instant::now(), Load::default(), 0);
+            known.ranks = None;
         }
         is_news
     }
@@ -236,6 +251,7 @@ impl Link {
         let n_own = self.n_own.load(Ordering::Relaxed);
         let mut known = self.known();
         known.load = sent.load;
+        known.ranks = sent.ranks;
         known.n_others = known.load.n_sequences().saturating_sub(n_own);
         known.refuses = sent.refuses.map(received_error);
         if let LinkState::Up { status, .. } = &mut known.state {
@@ -323,13 +339,16 @@ impl Link {
             LinkState::Up { status: Status::Lost, .. } => ("lost", None),
         };
         let (since, names, fingerprint) = (known.since, known.names.clone(), known.fingerprint.clone());
+        let (role, ranks) = (known.role, known.ranks.clone());
         LinkReport {
             state,
             reason,
             since,
             names,
             fingerprint,
+            role,
             load,
+            ranks,
             health: health.map(|(state, _)| state),
             n_known_blocks,
             region_and_rtt,

@@ -18,16 +18,17 @@ use futures_channel::mpsc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use http::{Request, StatusCode};
+use throng_core::fleet::routing::Role;
 use throng_core::scheduling::admission::Refusal;
 use throng_http::awake::within;
 use throng_wire::{Event, GENERATE, NEWEST_VERSION, VERSION_HEADER};
 
 use self::generation::RemoteGeneration;
 use self::link::OwnSequences;
-use self::request_body::RequestBody;
+pub(crate) use self::request_body::RequestBody;
 use super::{
-    Generation, Load, Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, Status, received_error,
-    sent_request,
+    Generation, Load, Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, SplitCounts, Status,
+    received_error, sent_request,
 };
 use crate::body_lines::BodyLines;
 use crate::dispatch::HealthReporter;
@@ -95,6 +96,20 @@ impl Replica for RemoteReplica {
         Some(self.link.endpoint.name())
     }
 
+    fn block_address(&self) -> Option<(WorkerAddress, Option<String>)> {
+        let endpoint = &self.link.endpoint;
+        let connection = self.link.connection(&self.identity)?;
+        (!connection.is_lost()).then(|| (endpoint.address.clone(), endpoint.server_name.clone()))
+    }
+
+    fn role(&self) -> Role {
+        self.identity.role
+    }
+
+    fn splits(&self) -> Option<Arc<SplitCounts>> {
+        Some(self.link.splits.clone())
+    }
+
     fn attach(&self, reporter: HealthReporter) {
         self.link.attach(self.identity.clone(), reporter);
     }
@@ -110,6 +125,7 @@ async fn submit(
     let sent = sent_request(&request);
     sent.n_content_bytes().map_err(|error| refused(&error.to_string(), false))?;
     let line = throng_wire::line(&sent).map_err(|error| refused(&error.to_string(), false))?;
+    let holder = sent.holder.as_ref().map(|holder| holder.address.clone());
     let contents = request.media.as_ref().map(|media| media.contents.clone()).unwrap_or_default();
     drop((sent, request));
     let (commands, receiver) = mpsc::unbounded();
@@ -134,14 +150,15 @@ async fn submit(
     match serde_json::from_slice(&first) {
         Ok(Event::Accepted) => {
             let lost = connection.lost();
-            Ok(Box::new(RemoteGeneration::new(lines, commands, lost, n, counted)))
+            let generation = RemoteGeneration::new(lines, commands, lost, n, counted);
+            Ok(Box::new(generation.with_holder(holder)))
         }
         Ok(Event::Failed { error }) => Err(received_error(error)),
         _ => Err(lost("the worker sent what is no event")),
     }
 }
 
-/// A retryable error: another worker may continue what this one has lost.
+/// A retryable error: another worker may continue the lost request.
 fn lost(reason: &str) -> ReplicaError {
     ReplicaError { kind: ReplicaErrorKind::Unhealthy, retryable: true, message: reason.to_owned() }
 }

@@ -44,6 +44,8 @@ async fn one_token(link: &Arc<Link>, connection: Connection) -> bool {
     let request = ReplicaRequest {
         tenant: TenantId("throng probe".into()),
         cache_salt: None,
+        session: None,
+        cache_marks: Vec::new(),
         priority: Priority::default(),
         prompt: Arc::from([0]),
         media: None,
@@ -51,6 +53,7 @@ async fn one_token(link: &Arc<Link>, connection: Connection) -> bool {
         constraint: None,
         adapter: None,
         continuations: Continuations::New { n: 1 },
+        holder: None,
     };
     match submit(connection, request, link.begin(1)).await {
         Ok(mut generation) => loop {

@@ -12,18 +12,18 @@ use futures_util::StreamExt;
 use http_body::{Body, Frame};
 use throng_core::prompt_media::MediaContent;
 
-/// Pixel values that are copied to the connection at a time.
+/// Number of pixel values that are copied to the connection at a time.
 const PIECE_VALUES: usize = 16 << 10;
 
 /// A body that ends when the sender of its commands is dropped.
 #[derive(Debug)]
 pub struct RequestBody {
     first: Bytes,
-    /// Contents of which not all was sent, the next one last.
+    /// Contents that are not completely sent, the next one last.
     contents: Vec<Arc<MediaContent>>,
-    /// Pixel values of the next content that were sent.
+    /// Number of pixel values of the next content that were sent.
     n_sent: usize,
-    /// Commands, usually none: an unbounded channel allocates nothing while it is empty.
+    /// Commands, usually none: an empty unbounded channel does not allocate.
     commands: Option<mpsc::UnboundedReceiver<Bytes>>,
 }
 
@@ -31,6 +31,11 @@ impl RequestBody {
     /// Creates an empty body.
     pub fn empty() -> Self {
         Self { first: Bytes::new(), contents: Vec::new(), n_sent: 0, commands: None }
+    }
+
+    /// Creates a body that is complete.
+    pub fn of(bytes: Bytes) -> Self {
+        Self { first: bytes, ..Self::empty() }
     }
 
     /// Creates a body of a first line, the pixel values of contents, and the lines sent later.

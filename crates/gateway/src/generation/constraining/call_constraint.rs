@@ -50,8 +50,8 @@ fn is_strict(tool: &Value) -> bool {
     tool["function"]["strict"] == true
 }
 
-/// A tool whose arguments satisfy its schema where the model must call or the tool is strict, and are any
-/// object otherwise.
+/// A tool whose arguments satisfy its schema if the model must call or the tool is strict, and are any object
+/// otherwise.
 fn callable(tool: &Value, must_call: bool) -> CallableTool {
     let function = &tool["function"];
     let arguments = match &function["parameters"] {

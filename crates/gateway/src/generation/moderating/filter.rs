@@ -24,7 +24,7 @@ struct Choice {
     /// Number of bytes of the text so far, and of the part in outputs that were sent.
     n_text: usize,
     n_sent: usize,
-    /// Text before a match, as far as it is not in an output.
+    /// Text before a match that is in no output yet.
     rest: Option<String>,
 }
 
@@ -110,7 +110,8 @@ impl Choice {
         }
     }
 
-    /// Keeps the outputs before a match; returns whether there is one. `tail` is text that is in no token.
+    /// Keeps the outputs before a match; returns whether there is one. `tail` is text that belongs to no
+    /// token.
     fn cut(&mut self, tail: &str) -> bool {
         let Some(found) = self.filter.found() else { return false };
         let is_safe = |held: &&(Output, usize)| held.1 <= found.start;

@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 
 use self::classifying::OutputClassifying;
 use self::filter::OutputFilter;
-use crate::auth::Tenant;
 use crate::generation::output::Output;
 use crate::moderation::Moderation;
+use throng_auth::Tenant;
 
 /// Moderation of a request's answers.
 #[derive(Debug)]

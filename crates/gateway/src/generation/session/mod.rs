@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::StreamExt;
-use throng_core::request::{FinishReason, SamplingParams, TokenId};
+use throng_api::answer::KeptTokens;
+use throng_core::request::{CacheMark, FinishReason, SamplingParams, TokenId};
 use throng_fleet::adapters::LoadedAdapter;
 use throng_http::memory::Reservation;
 use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
@@ -28,7 +29,7 @@ use throng_api::ApiError;
 use throng_cache::CacheUse;
 use throng_metering::observation::GenerationRecord;
 
-/// Settings by which tokens of all choices become text.
+/// Settings for decoding tokens of all choices to text.
 #[derive(Debug, Clone)]
 pub(crate) struct TextOptions {
     /// Tokenizer of the model.
@@ -70,6 +71,8 @@ pub(crate) struct BegunPrompt {
     pub n: u32,
     /// Number of prompt tokens.
     pub n_tokens: usize,
+    /// Prefixes that the client asks to keep.
+    pub cache_marks: Vec<CacheMark>,
     /// Sampling parameters.
     pub sampling: Arc<SamplingParams>,
 }
@@ -79,6 +82,7 @@ struct PromptState {
     /// `None` once all choices have ended.
     generation: Option<Box<dyn Generation>>,
     n_tokens: usize,
+    cache_marks: Vec<CacheMark>,
     n_cached: u32,
     sampling: Arc<SamplingParams>,
     choices: Vec<ChoiceState>,
@@ -121,6 +125,7 @@ impl Session {
         let prompt = |begun: BegunPrompt| PromptState {
             generation: Some(begun.generation),
             n_tokens: begun.n_tokens,
+            cache_marks: begun.cache_marks,
             n_cached: 0,
             sampling: begun.sampling,
             choices: (0..begun.n).map(|_| choice()).collect(),
@@ -233,7 +238,7 @@ impl Session {
         }
     }
 
-    /// Polls prompts in turn, so that one that is always ready does not delay the others.
+    /// Polls prompts in turn, so that a prompt that is always ready does not delay the others.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
         let n_prompts = self.prompts.len();
         let mut all_ended = true;
@@ -268,7 +273,8 @@ impl Session {
                 self.charge.iter_mut().for_each(|charge| charge.prompt(n_tokens, n_cached));
                 self.record.prompt(cached_tokens);
                 self.model.metrics.prompt_computed(prompt.n_computed());
-                Some(Output::Prompt { prompt_idx, cached_tokens, logprobs })
+                let kept = KeptTokens::of(&prompt.cache_marks, prompt.n_tokens, cached_tokens);
+                Some(Output::Prompt { prompt_idx, cached_tokens, kept, logprobs })
             }
             ReplicaEvent::Token { index, report } => self.take_token(prompt_idx, index, report),
             ReplicaEvent::Finished { index, reason, timing } => {
@@ -368,7 +374,7 @@ impl PromptState {
         self.choices.iter().all(|choice| choice.has_ended)
     }
 
-    /// Takes the generation for charging after the session is dropped, if its usage is not known yet.
+    /// Takes the generation for charging after the session is dropped, if its usage is not final yet.
     fn take_unfinished(&mut self) -> Option<Unfinished> {
         let live = self.choices.iter().enumerate().filter(|(_, choice)| !choice.has_ended);
         let choices: Vec<(u32, u64)> =

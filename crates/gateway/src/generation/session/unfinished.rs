@@ -1,5 +1,5 @@
-//! Generations without a reader: ends them, and charges all tokens generated until then, also those on
-//! their way. Does not know limits.
+//! Generations without a reader: ends them, and charges all tokens generated until then, also those still in
+//! transit. Does not know limits.
 
 use futures_util::StreamExt;
 use throng_fleet::adapters::LoadedAdapter;
@@ -18,12 +18,12 @@ pub(super) struct Unfinished {
     pub n_prompt_tokens: u64,
     /// Unfinished choices with the number of received tokens.
     pub choices: Vec<(u32, u64)>,
-    /// Tokens charged for each of these choices if their number is known only at the end, as for beams.
+    /// Tokens charged for each of these choices if their number is determined only at the end, as for beams.
     pub unknown_tokens: Option<u64>,
 }
 
 impl Unfinished {
-    /// Ends the generation and charges its tokens, which come within one step.
+    /// Ends the generation and charges its tokens, which arrive within one step.
     async fn end(mut self, charge: &mut Charge) {
         if let Some(n_tokens) = self.unknown_tokens {
             return charge.answer_ended(n_tokens * self.choices.len() as u64, 0);

@@ -1,5 +1,5 @@
-//! Limits over several gateways: asks Redis for shares of them, beside requests. The decisions are those of
-//! `throng_core::fleet::limits::shared`.
+//! Limits over several gateways: requests shares of them from Redis, outside of requests. The decisions are
+//! those of `throng_core::fleet::limits::shared`.
 
 mod script;
 mod watch;
@@ -44,7 +44,7 @@ struct RedisPool {
     client: Client,
     connection: Option<MultiplexedConnection>,
     script: PoolScript,
-    /// Name of this gateway among those that share the limits.
+    /// Name of this gateway in the pool of those that share the limits.
     me: String,
 }
 

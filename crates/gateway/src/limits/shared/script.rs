@@ -1,5 +1,5 @@
-//! The pool of limits as a script that Redis runs, with questions and answers as numbers. Does not know
-//! when to ask.
+//! The pool of limits as a script that Redis runs, with queries and answers as numbers. Does not know when to
+//! query.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ const PREFIX: &str = "throng:{limits}:";
 /// Number of values of an answer for each scope: the share, the free part, and whether that is final.
 const N_TOLD: usize = 7;
 
-/// The compiled script.
+/// The pool's compiled script.
 #[derive(Debug)]
 pub(super) struct PoolScript(Script);
 

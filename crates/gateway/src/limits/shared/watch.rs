@@ -20,7 +20,7 @@ impl RedisWatch {
         }
     }
 
-    /// Present state.
+    /// Present state of the connection.
     pub fn state(&self) -> RedisState {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,8 +6,8 @@ use serde_json::error::Category;
 use serde_json::{Map, Value};
 use throng_store::{KeyChange, LimitChange, LimitKind, LimitScope, Limits, now_unix_s};
 
-use crate::auth::{LimitFault, read_limits};
 use throng_api::{ApiError, ReadOptions};
+use throng_auth::{LimitFault, read_limits};
 
 /// Longest lifetime of a key: a hundred years.
 const MAX_LIFETIME_S: u64 = 100 * 366 * 86_400;

@@ -22,8 +22,8 @@ use super::json_body::{AppState, JsonBody};
 use super::path_text::PathText;
 use crate::app::App;
 use crate::rejection::Rejection;
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_http::retry_after::retry_after_s;
 
 /// `GET /admin/keys`: all keys, without their secrets.
 pub(super) async fn list_keys(State(app): AppState) -> Result<Json<Value>, Rejection> {

@@ -20,7 +20,7 @@ use throng_api::ApiError;
 /// Maximum number of golden prompts of a roll-out, and of tokens of an answer to one.
 const MAX_GOLDEN: usize = 16;
 const MAX_GOLDEN_TOKENS: u32 = 512;
-/// Longest stage, a week.
+/// Longest stage in seconds: a week.
 const MAX_STAGE_S: u64 = 7 * 86_400;
 
 #[derive(Debug, Deserialize)]

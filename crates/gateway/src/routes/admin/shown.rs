@@ -10,7 +10,7 @@ type Named<'a> = (&'a str, &'a str);
 /// Projects, each with one of its keys.
 type Projects<'a> = BTreeMap<Named<'a>, &'a ApiKey>;
 
-/// JSON of a key.
+/// JSON form of a key, for operators.
 pub fn shown_key(key: &ApiKey) -> Value {
     json!({
         "object": "api_key",

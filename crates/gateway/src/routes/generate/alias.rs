@@ -1,4 +1,4 @@
-//! Requests for model aliases: models are asked in turn until one answers, and a share of the requests is
+//! Requests for model aliases: models are tried in turn until one answers, and a share of the requests is
 //! copied to a shadow model. Does not know how models answer.
 
 use std::borrow::Cow;
@@ -28,7 +28,7 @@ struct Head<'a> {
 /// Answers a request, by the models of its alias if it names one.
 ///
 /// # Errors
-/// Errors of the last model that was asked.
+/// Errors of the last model that was tried.
 pub(super) async fn answer(
     app: Arc<App>,
     body: JsonBody,

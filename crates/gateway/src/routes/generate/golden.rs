@@ -1,5 +1,5 @@
-//! Golden prompts of a roll-out: the new version is asked repeatedly, and its answers are compared with the
-//! expected ones. Does not judge the roll-out.
+//! Golden prompts of a roll-out: they are sent to the new version repeatedly, and its answers are compared
+//! with the expected ones. Does not judge the roll-out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::generate::Target;
 use throng_api::ApiError;
 
-/// Tenant of the requests.
+/// Tenant of golden prompts.
 const TENANT: &str = "throng golden";
 /// Pause between two rounds.
 const INTERVAL: Duration = Duration::from_secs(5);

@@ -41,10 +41,10 @@ const JSON: [(HeaderName, HeaderValue); 1] =
 pub(super) struct TextEndpoint {
     /// Parser of requests and writer of answers.
     dialect: &'static dyn Dialect,
-    /// The same endpoint of upstream engines, to which bodies are passed unchanged. Without it, requests
-    /// for their models are parsed here and written anew.
+    /// The corresponding endpoint of upstream engines, to which bodies are passed unchanged. Without it,
+    /// requests for their models are parsed here and written anew.
     upstream: Option<Endpoint>,
-    /// Parser of requests that continue kept conversations, if the API has such.
+    /// Parser of requests that continue kept conversations, if the API supports them.
     read_turn: Option<ReadTurn>,
 }
 
@@ -62,16 +62,16 @@ const CHAT: TextEndpoint = TextEndpoint::new(&ChatCompletions, Some(Endpoint::Ch
 /// OpenAI's text completions.
 const COMPLETIONS: TextEndpoint = TextEndpoint::new(&Completions, Some(Endpoint::Completions));
 
-/// llama.cpp's infill.
+/// Endpoint of llama.cpp's infill.
 const INFILL: TextEndpoint = TextEndpoint::new(&InfillEndpoint, None);
-/// Ollama's chats.
+/// Endpoint of Ollama's chats.
 const OLLAMA_CHAT: TextEndpoint = TextEndpoint::new(&ollama::Chat, None);
-/// Ollama's completions.
+/// Endpoint of Ollama's completions.
 const OLLAMA_GENERATE: TextEndpoint = TextEndpoint::new(&ollama::Generate, None);
-/// Anthropic's messages.
+/// Endpoint of Anthropic's Messages.
 const MESSAGES: TextEndpoint = TextEndpoint::new(&Messages, None);
 
-/// OpenAI's Responses.
+/// Endpoint of OpenAI's Responses.
 const RESPONSES: TextEndpoint =
     TextEndpoint { dialect: &Responses, upstream: None, read_turn: Some(Turn::parse) };
 /// OpenAI's compaction of conversations.
@@ -189,7 +189,7 @@ async fn answer_as(
     target: Target,
 ) -> Result<Response, ApiError> {
     body.caller.set_replaceable(matches!(target, Target::Replaceable(_)));
-    body.bring_model(&app, target.model()).await?;
+    let _presence = body.bring_model(&app, target.model()).await?;
     if let Some(there) = endpoint.upstream
         && let Some(model) = app.models.upstreams.asked_for(target.model(), body.bytes())
     {

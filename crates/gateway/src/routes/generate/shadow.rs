@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::generate::Target;
 use throng_api::ApiError;
 
-/// Tenant of copies.
+/// Tenant of shadow requests.
 const TENANT: &str = "throng shadow";
 /// Longest time for a copy.
 const TIMEOUT: Duration = Duration::from_secs(300);

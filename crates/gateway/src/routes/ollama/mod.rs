@@ -27,12 +27,12 @@ pub(super) async fn tags(State(app): AppState, Extension(caller): Extension<Arc<
     let key_holder = caller.key_holder();
     let upstreams = app.models.upstreams.now();
     let names = upstreams.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
-    let permitted = names.filter(|(model, name)| key_holder.permits_name_of(name, &model.names));
+    let permitted = names.filter(|(model, name)| key_holder.permits(name, &model.names));
     let mut list = served(&app, &caller);
     list.extend(permitted.map(|(_, name)| (name.clone(), None)));
     let on_demand = app.models.on_demand.iter().flat_map(|models| models.names());
-    let absent = on_demand
-        .filter(|name| app.models.router.get(name).is_none() && key_holder.permits_name_of(name, &[]));
+    let absent =
+        on_demand.filter(|name| app.models.router.get(name).is_none() && key_holder.permits(name, &[]));
     list.extend(absent.map(|name| (name, None)));
     answer(&list)
 }
@@ -53,7 +53,7 @@ fn served(app: &App, caller: &Caller) -> Vec<(String, Option<u32>)> {
     let mut names = Vec::new();
     for route in app.models.router.routes().iter() {
         let served = &route.model.served;
-        let permitted = served.names.iter().filter(|name| key_holder.permits(name, route));
+        let permitted = served.names.iter().filter(|name| route.is_permitted(&key_holder, name));
         names.extend(permitted.map(|name| (name.clone(), Some(served.max_model_len))));
     }
     names
@@ -100,7 +100,7 @@ pub(super) async fn show(State(app): AppState, body: JsonBody) -> Result<Respons
     let key_holder = body.caller.key_holder();
     let request: ShowRequest =
         serde_json::from_slice(body.bytes()).map_err(|_| ApiError::missing_required_parameter("model"))?;
-    body.bring_model(&app, Some(&request.model)).await?;
+    let _presence = body.bring_model(&app, Some(&request.model)).await?;
     let route = app.find_model(&key_holder, Some(&request.model))?;
     let served = &route.model.served;
     let capabilities = match served.pooling {

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 
 use crate::on_demand::{PullFault, PullState};
 use crate::rejection::Rejection;
-use crate::retry_after::retry_after_s;
 use crate::routes::json_body::{AppState, JsonBody, with_ignored};
+use throng_http::retry_after::retry_after_s;
 
 /// Shortest time between two lines of a stream.
 const LINE_INTERVAL: Duration = Duration::from_millis(100);

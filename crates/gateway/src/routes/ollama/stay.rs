@@ -13,7 +13,7 @@ use crate::routes::json_body::JsonBody;
 
 /// Applies the `keep_alive` of a request, if the operator unloads unused models.
 pub(in crate::routes) fn apply_stay(app: &App, body: &JsonBody) {
-    if let Some(request) = app.models.on_demand.as_ref().and_then(|_| StayRequest::peek(body.bytes())) {
+    if let Some(request) = app.models.absent_models().and_then(|_| StayRequest::peek(body.bytes())) {
         keep(app, body, &request);
     }
 }
@@ -29,7 +29,7 @@ pub(in crate::routes) async fn load_only(
     is_chat: bool,
 ) -> Result<Option<Response>, Rejection> {
     // Others are in memory whatever a request says, so that a long body need not be read for that.
-    let may_be_empty = app.models.on_demand.is_some() || body.n_bytes() <= MAX_EMPTY_BYTES;
+    let may_be_empty = app.models.absent_models().is_some() || body.n_bytes() <= MAX_EMPTY_BYTES;
     let Some(request) = may_be_empty.then(|| StayRequest::peek(body.bytes())).flatten() else {
         return Ok(None);
     };
@@ -38,18 +38,14 @@ pub(in crate::routes) async fn load_only(
         return Ok(None);
     };
     let goes = request.stay == Some(Stay(Duration::ZERO));
-    let is_absent = app.models.on_demand.as_ref().and_then(|models| models.state(name)) == Some("unloaded");
+    let is_absent = app.models.absent_models().and_then(|models| models.state(name)) == Some("unloaded");
     if !(goes && is_absent) {
         body.bring_model(app, Some(name)).await?;
     }
     let key_holder = body.caller.key_holder();
     let is_known = app.usable_names(&key_holder).iter().any(|known| known == name);
     if !is_known
-        && !app
-            .models
-            .upstreams
-            .find(name)
-            .is_some_and(|model| key_holder.permits_name_of(name, &model.names))
+        && !app.models.upstreams.find(name).is_some_and(|model| key_holder.permits(name, &model.names))
     {
         app.find_model(&key_holder, Some(name))?;
     }
@@ -62,8 +58,8 @@ const MAX_EMPTY_BYTES: usize = 4096;
 
 fn keep(app: &App, body: &JsonBody, request: &StayRequest) {
     if let (Some(models), Some(name), Some(Stay(stay))) =
-        (&app.models.on_demand, request.model.as_deref(), request.stay)
-        && body.caller.key_holder().permits_name_of(name, &[])
+        (app.models.absent_models(), request.model.as_deref(), request.stay)
+        && body.caller.key_holder().permits(name, &[])
     {
         models.keep(name, stay);
     }

@@ -1,4 +1,4 @@
-//! Kept responses: read, streamed again, cancelled and deleted. Does not know how they are made.
+//! Kept responses: read, streamed again, cancelled and deleted. Does not know how they are generated.
 
 pub(super) mod conversations;
 mod page;
@@ -68,7 +68,7 @@ pub(super) async fn get(
     if is_streaming {
         return Ok(tail(&app, mine.responses, mine.tenant, id, after).await?);
     }
-    Ok(json_of(&mine.responses.get(&mine.tenant, &id).await?.response))
+    Ok(json_of(&mine.responses.shown(&mine.tenant, &id).await?))
 }
 
 /// `DELETE /v1/responses/{id}`.

@@ -34,7 +34,7 @@ pub(crate) struct Guard {
     max_body_bytes: usize,
 }
 
-/// Origin of a request.
+/// Origin of a request to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A program, or a page of this server.

@@ -7,7 +7,7 @@ use http::uri::PathAndQuery;
 /// Treatment of a request's path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Rooted {
-    /// Routes this URI.
+    /// The URI to route.
     Route(Uri),
     /// Redirects to this path: relative links of a page need the slash at its end.
     Redirect(String),
@@ -28,7 +28,7 @@ pub(crate) fn check(root: &str) -> Result<(), (&'static str, String, &'static st
     Err(("root_path", root.to_owned(), "a path that begins with a slash and does not end with one, as /llm"))
 }
 
-/// Removes `root` from the beginning of a path, if it is there.
+/// Removes `root` from the beginning of a path, if present.
 pub(crate) fn strip(uri: Uri, root: &str) -> Rooted {
     let Some(rest) = uri.path().strip_prefix(root).filter(|_| !root.is_empty()) else {
         return Rooted::Route(uri);

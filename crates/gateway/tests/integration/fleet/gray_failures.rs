@@ -22,8 +22,9 @@ const STEP_MS: u64 = 30;
 #[derive(Debug, Default)]
 struct Condition {
     step_ms: AtomicU64,
-    /// Each step of this number fails; 0: none.
+    /// Each step of this number with a client's prompt fails; 1: all steps, those of probes too; 0: none.
     failing_step: AtomicU64,
+    /// Steps with a client's prompt.
     n_steps: AtomicU64,
 }
 
@@ -39,11 +40,19 @@ impl Executor for Conditional {
 
     fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         std::thread::sleep(Duration::from_millis(self.condition.step_ms.load(Ordering::Relaxed)));
-        let number = self.condition.n_steps.fetch_add(1, Ordering::Relaxed) + 1;
-        match self.condition.failing_step.load(Ordering::Relaxed) {
-            n @ 1.. if number.is_multiple_of(n) => Err(ExecutorError::Device("an injected fault".into())),
-            _ => self.paper.execute(batch, output),
+        // A probe's prompt is shorter. It must not fail by chance, or it would be the reason of the ejection.
+        let is_of_client =
+            batch.sequences().iter().any(|sequence| sequence.n_prompt as usize == PROMPT_TOKENS);
+        let number = self.condition.n_steps.fetch_add(u64::from(is_of_client), Ordering::Relaxed) + 1;
+        let fails = match self.condition.failing_step.load(Ordering::Relaxed) {
+            0 => false,
+            1 => true,
+            n => is_of_client && number.is_multiple_of(n),
+        };
+        if fails {
+            return Err(ExecutorError::Device("an injected fault".into()));
         }
+        self.paper.execute(batch, output)
     }
 }
 

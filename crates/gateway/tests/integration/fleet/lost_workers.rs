@@ -11,6 +11,7 @@ use crate::running_worker::{RunningWorker, all_ready, gateway, gateway_at, gatew
 use serde_json::json;
 use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_http::Shutdown;
 use throng_testkit::paper_executor::PaperExecutor;
 use tokio::task::JoinSet;
 
@@ -189,6 +190,22 @@ async fn streams_wait_for_the_only_worker_to_come_back() {
 }
 
 /// The wait is bounded.
+/// A worker that is told to end takes no further requests, and what it runs is answered by it: no stream
+/// waits for another worker, of which there is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_only_worker_finishes_its_streams_before_it_ends() {
+    // After a handover, connections are closed to requests two seconds later.
+    for (how, step_ms) in [(Shutdown::Drain, 2), (Shutdown::HandOver, 8)] {
+        let worker = start_with(&Arc::default(), Duration::from_millis(step_ms), None).await;
+        let (_fleet, address) = gateway(&[&worker]).await;
+        until(&mut Client::connect(address).await, |workers| workers.len() == 1 && all_ready(workers)).await;
+        let usual = ends(begin_streams(address).await).await;
+        let streams = begin_streams(address).await;
+        worker.end(how);
+        assert_eq!((ends(streams).await, usual.1), (usual, 0), "{how:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_whose_workers_never_come_back_ends_with_an_error() {
     let mut config = throng_gateway::GatewayConfig::default();

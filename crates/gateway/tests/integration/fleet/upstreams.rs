@@ -14,18 +14,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// An engine that answers each request by its path and its body; what was asked is kept.
-struct Engine {
-    address: SocketAddr,
+pub(super) struct Engine {
+    pub address: SocketAddr,
     asked: Arc<Mutex<Vec<(String, String)>>>,
+    pub accepting: tokio::task::AbortHandle,
 }
 
 impl Engine {
-    async fn start(answer: impl Fn(&str, &str) -> String + Send + Sync + 'static) -> Self {
+    pub async fn start(answer: impl Fn(&str, &str) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         let (asked, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
         let kept = asked.clone();
-        tokio::spawn(async move {
+        let accepting = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let (answer, kept) = (answer.clone(), kept.clone());
                 tokio::spawn(async move {
@@ -38,7 +39,7 @@ impl Engine {
                 });
             }
         });
-        Self { address, asked }
+        Self { address, asked, accepting: accepting.abort_handle() }
     }
 
     fn bodies(&self, path: &str) -> Vec<Value> {
@@ -84,12 +85,12 @@ fn not_found() -> String {
     whole(404, r#"{"detail":"Not Found"}"#)
 }
 
-fn models(names: &[&str]) -> String {
+pub(super) fn models(names: &[&str]) -> String {
     let data: Vec<Value> = names.iter().map(|name| json!({"id": name, "object": "model"})).collect();
     whole(200, &json!({"object": "list", "data": data}).to_string())
 }
 
-fn answer(text: &str) -> String {
+pub(super) fn answer(text: &str) -> String {
     let choice =
         json!({"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"});
     let usage = json!({"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4});
@@ -100,8 +101,8 @@ fn answer(text: &str) -> String {
 }
 
 /// A gateway over these engines.
-struct Place {
-    address: SocketAddr,
+pub(super) struct Place {
+    pub address: SocketAddr,
     key: Option<String>,
     ledger: Option<(Arc<Ledger>, Arc<dyn Store>)>,
     _fleet: Fleet,
@@ -109,7 +110,7 @@ struct Place {
 }
 
 impl Place {
-    async fn over(replicas: &[ReplicaConfig], has_ledger: bool) -> Self {
+    pub async fn over(replicas: &[ReplicaConfig], has_ledger: bool) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let url = format!("sqlite:{}", folder.path().join("throng.db").display());
         let mut config = GatewayConfig::default();
@@ -142,7 +143,7 @@ impl Place {
         Self::over(&[ReplicaConfig::of_url(url)], false).await
     }
 
-    async fn ask(&self, path: &str, body: &Value) -> Reply {
+    pub async fn ask(&self, path: &str, body: &Value) -> Reply {
         let key = self.key.as_ref().map(|key| format!("authorization: Bearer {key}"));
         let fields: Vec<&str> = key.as_deref().into_iter().collect();
         let mut client = Client::connect(self.address).await;
@@ -150,13 +151,13 @@ impl Place {
         client.reply().await.expect("an answer")
     }
 
-    async fn fleet(&self) -> Vec<Value> {
+    pub async fn fleet(&self) -> Vec<Value> {
         let told = Client::connect(self.address).await.get("/fleet").await.json();
         told["workers"].as_array().cloned().unwrap_or_default()
     }
 
     /// The only row of the fleet, once it is so.
-    async fn row(&self, is_so: impl Fn(&Value) -> bool) -> Value {
+    pub async fn row(&self, is_so: impl Fn(&Value) -> bool) -> Value {
         let waiting = async {
             loop {
                 if let [row] = &self.fleet().await[..]
@@ -176,7 +177,9 @@ impl Place {
 }
 
 /// An engine with one model, which answers its probe, and all other chats as `other` says.
-async fn engine_that_says(other: impl Fn(&str) -> String + Send + Sync + 'static) -> (Engine, Place) {
+pub(super) async fn engine_that_says(
+    other: impl Fn(&str) -> String + Send + Sync + 'static,
+) -> (Engine, Place) {
     let engine = Engine::start(move |path, body| match path {
         "/v1/models" => models(&["m"]),
         _ if body.contains(r#""content":".""#) => answer("ok"),

@@ -14,6 +14,7 @@ mod overload;
 mod priorities;
 mod response_cache;
 mod route_access;
+mod routing_config;
 mod semantic_cache;
 mod service_refusals;
 mod shared_limits;

@@ -360,7 +360,7 @@ const NEUTRAL: &[(&str, &str)] = &[
     ("logits_processor_args", ""),
     ("logits_processors", ""),
     ("logprob_token_ids", ""),
-    ("prompt_cache_retention", ""),
+    ("prompt_cache_retention", "\"24h\""),
     ("prompt_embeds", ""),
     ("repetition_detection", ""),
     ("return_prompt_text", ""),

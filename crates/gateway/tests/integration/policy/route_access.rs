@@ -29,6 +29,8 @@ const OPERATOR: &[&str] = &[
     "/v1/unload_lora_adapter",
     "/v1/models/load",
     "/v1/models/unload",
+    "/v1/models/sleep",
+    "/v1/models/wake",
     "/api/pull",
     "/api/delete",
     "/api/copy",

@@ -11,24 +11,30 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
-use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_engine::{Engine, EngineConfig, EngineHandle, Peers, Tiers};
 use throng_fleet::constraint::ModelGrammars;
 use throng_gateway::{
-    AccessConfig, Fleet, Gateway, GatewayConfig, ReplicaConfig, Secret, Worker, WorkerModel,
+    AccessConfig, BlockPuller, Fleet, Gateway, GatewayConfig, PeerSettings, ReplicaConfig, Secret, Worker,
+    WorkerModel,
 };
+use throng_http::Shutdown;
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_wire::{ArtifactKind, Description, Versions};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use crate::harness::{Client, END, MAX_LEN, PATIENCE, Setup, byte_tokenizer};
 
 pub const TOKEN: &str = "a-token";
+
+type Artifacts = Vec<(ArtifactKind, Vec<u8>)>;
 
 /// A worker that answers, and its engine.
 pub struct RunningWorker {
     pub address: SocketAddr,
     pub engine: EngineHandle,
     serving: tokio::task::AbortHandle,
+    ending: oneshot::Sender<Shutdown>,
 }
 
 impl RunningWorker {
@@ -83,10 +89,35 @@ impl RunningWorker {
         address: SocketAddr,
         make: impl Fn(ExecutorCapacity) -> Box<dyn Executor> + Send + 'static,
         capacity: ExecutorCapacity,
-        artifacts: Vec<(ArtifactKind, Vec<u8>)>,
+        artifacts: Artifacts,
         change: impl FnOnce(&mut Description),
     ) -> Self {
-        let engine = Engine::start(EngineConfig::default(), move || Ok(make(capacity)))
+        Self::start_among(address, make, capacity, (artifacts, None), change).await
+    }
+
+    /// A worker that exchanges blocks with others, on an address of its own.
+    pub async fn start_exchanging(
+        make: impl Fn(ExecutorCapacity) -> Box<dyn Executor> + Send + 'static,
+        capacity: ExecutorCapacity,
+        change: impl FnOnce(&mut Description),
+    ) -> Self {
+        let settings = PeerSettings { token: Some(Secret::new(TOKEN)), ..PeerSettings::default() };
+        let puller = BlockPuller::new(&settings, tokio::runtime::Handle::current()).expect("valid settings");
+        let templates = (ArtifactKind::ChatTemplates, br#"[["default", "{{ messages }}"]]"#.to_vec());
+        let given = (vec![templates], Some(Arc::new(puller)));
+        Self::start_among(([127, 0, 0, 1], 0).into(), make, capacity, given, change).await
+    }
+
+    async fn start_among(
+        address: SocketAddr,
+        make: impl Fn(ExecutorCapacity) -> Box<dyn Executor> + Send + 'static,
+        capacity: ExecutorCapacity,
+        (artifacts, puller): (Artifacts, Option<Arc<BlockPuller>>),
+        change: impl FnOnce(&mut Description),
+    ) -> Self {
+        let peers = puller.clone().map(|puller| Peers { puller, at_any_cost: false });
+        let tiers = Tiers { disk: None, peers };
+        let engine = Engine::start_with_tiers(EngineConfig::default(), &tiers, move || Ok(make(capacity)))
             .expect("the paper executor starts");
         let mut description = Description {
             versions: Versions::OWN,
@@ -104,6 +135,7 @@ impl RunningWorker {
             pooling: None,
             takes_media: capacity.takes_media,
             region: None,
+            role: Default::default(),
             notice: None,
             artifacts: Vec::new(),
         };
@@ -115,14 +147,29 @@ impl RunningWorker {
             grammars: Some(ModelGrammars::new(Arc::new(byte_tokenizer()), vec![END])),
             answer_format: Arc::default(),
             adapters: None,
+            puller,
+            ranks: None,
         };
         let access = AccessConfig { api_keys: vec![Secret::new(TOKEN)], ..AccessConfig::default() };
         let config = GatewayConfig { access, ..GatewayConfig::default() };
         let worker = Worker::new(config, model).expect("a valid configuration");
         let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
-        let serving = tokio::spawn(worker.serve(listener, std::future::pending::<()>())).abort_handle();
-        Self { address, engine, serving }
+        let (ending, told) = oneshot::channel();
+        let told = async {
+            match told.await {
+                Ok(how) => how,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        let serving = tokio::spawn(worker.serve(listener, told)).abort_handle();
+        Self { address, engine, serving, ending }
+    }
+
+    /// Begins its end: running requests may finish.
+    pub fn end(self, how: Shutdown) {
+        // Nobody is told where it has ended already.
+        let _ = self.ending.send(how);
     }
 
     /// Ends at once, as a process that is killed, and gives its address back.

@@ -1,4 +1,4 @@
-//! Runs the gate and hyper on the same bytes, split anywhere: hyper sees exactly the requests that the gate
+//! Runs the gate and hyper on the same bytes, split anywhere: hyper gets exactly the requests that the gate
 //! accepted, with bodies as long as the gate counted, and never refuses one itself. The bytes are valid
 //! requests with mutations.
 #![cfg(test)]
@@ -111,7 +111,7 @@ fn source(bytes: &[u8], cuts: &[usize]) -> tokio::io::DuplexStream {
 /// One request as seen by hyper: its request line, and its body unless that was broken.
 type Seen = (String, Option<Bytes>);
 
-/// The requests that hyper sees, and whether hyper itself refused one.
+/// The requests that hyper gets, and whether hyper itself refused one.
 async fn through_hyper(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> (Vec<Seen>, bool) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let service = {

@@ -1,8 +1,8 @@
-//! A gate between a client's socket and hyper. It passes only strictly well-formed HTTP/1, and heads only
-//! as a whole, so that hyper and this server always agree where a request ends, and hyper never responds by
-//! itself. In place of a refused request, hyper gets a stand-in request, whose turn comes after the
-//! responses to all earlier requests; [`ConnectionState::refusal`] has the reason for the response. HTTP/2
-//! passes unchanged. Does not know routes.
+//! A gate between a client's socket and hyper. It passes only strictly well-formed HTTP/1, and heads only as
+//! a whole, so that hyper and this server always agree where a request ends, and hyper never responds by
+//! itself. In place of a refused request, hyper gets a stand-in request, whose turn comes after the responses
+//! to all earlier requests; [`ConnectionState::refusal`] has the reason for the response. HTTP/2 passes
+//! unchanged. Does not know routes.
 
 use std::future::poll_fn;
 use std::io;
@@ -53,7 +53,7 @@ enum Stage {
     Length(u64),
     Chunks(ChunkScan),
     Http2,
-    /// Nothing until the response is known: the request asks for an upgrade to WebSocket.
+    /// No bytes until the response is decided: the request asks for an upgrade to WebSocket.
     Upgrade,
     /// Bytes of another protocol: the connection was upgraded.
     Upgraded,
@@ -149,7 +149,7 @@ impl<T> Http1Gate<T> {
         }
     }
 
-    /// Puts the stand-in in place of the refused head.
+    /// Replaces the refused head by a stand-in.
     fn refuse(&mut self, refusal: Refusal) {
         tracing::debug!(error = %refusal, "refused a request's head");
         self.n_heads += 1;
@@ -258,7 +258,7 @@ impl<T: AsyncRead + Unpin> Http1Gate<T> {
         if n_good > 0 || is_end { Poll::Ready(Ok(())) } else { Poll::Ready(Err(broken_body())) }
     }
 
-    /// Passes nothing on after a refusal. While earlier requests are running, still detects that the client
+    /// Passes no bytes on after a refusal. While earlier requests are running, still detects that the client
     /// disconnects.
     fn poll_refused(&mut self, number: usize, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let n_unstarted = number.saturating_sub(self.state.n_started());

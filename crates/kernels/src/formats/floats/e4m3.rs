@@ -4,7 +4,7 @@ use crate::formats::bits::f32_at;
 use crate::formats::range::inverse;
 use crate::layout::{E4m3Scale, unsigned_e4m3};
 
-/// Scales are applied to a 256th of a code's number, which is exactly what its bits are in f16.
+/// Scales are applied to a 256th of a code's number, which is the f16 value of its bits.
 pub(crate) const SCALED_BY: f32 = 256.0;
 
 /// A 256th of the number of each code: a sign, four bits of exponent with bias 7, three of mantissa. The
@@ -30,7 +30,7 @@ pub fn e4m3_number(code: u8) -> f32 {
     if code & 0x7F == 0x7F { f32::NAN } else { NUMBERS[usize::from(code)] * SCALED_BY }
 }
 
-/// The code of the nearest number, even in a tie; the largest one for what is larger.
+/// The code of the nearest number, even in a tie; numbers beyond the range give the largest code.
 fn nearest(x: f32) -> u8 {
     let size = x.abs() / SCALED_BY;
     // The codes of numbers that are not negative are in their order; the last one is that of NaN.

@@ -1,5 +1,5 @@
-//! NVFP4: half blocks of eight bytes, which hold elements eight apart, after their scales, E4M3 without a
-//! sign.
+//! NVFP4: half blocks of eight bytes after their scales, which are E4M3 without a sign. Each byte holds two
+//! elements at a distance of eight.
 
 use crate::formats::range::{extreme, inverse, nearest};
 use crate::formats::{BlockCodes, Description, Elements};

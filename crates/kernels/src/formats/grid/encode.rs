@@ -34,8 +34,8 @@ impl Scales {
     }
 }
 
-/// Clears a stored block, writes d and each scale by `put`, and gives the groups of eight weights over their
-/// scale.
+/// Clears a stored block, writes d and, by `put`, each scale, and returns the groups of eight weights divided
+/// by their scale.
 pub(super) fn scaled_groups(
     grid: &Grid,
     x: &[f32],
@@ -49,7 +49,7 @@ pub(super) fn scaled_groups(
     scales.groups(grid, x).collect()
 }
 
-/// The points of a grid in units of the code book; what four coordinates leave of eight is zero.
+/// The points of a grid in units of the code book; a point of four coordinates leaves the other four zero.
 pub(super) struct Points(Vec<[f32; 8]>);
 
 impl Points {

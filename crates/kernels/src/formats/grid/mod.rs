@@ -14,15 +14,15 @@ use super::BlockCodes;
 use super::bits::pair;
 use crate::layout::{BLOCK, CodeLayout};
 
-/// A grid, and how weights are made of it. A point is a number of sixteen bits, which holds eight coordinates
-/// of two bits or four of three, the first one lowest.
+/// A grid, and the conversion of its points to weights. A point is a number of sixteen bits, which holds
+/// eight coordinates of two bits or four of three, the first one lowest.
 struct Grid {
     points: &'static [u8],
-    /// Bits of a coordinate.
+    /// Number of bits of a coordinate.
     bits: usize,
     /// The layout of a coordinate with its sign or shift.
     layout: CodeLayout,
-    /// Weights that share a scale.
+    /// Number of weights that share a scale.
     n_scaled: usize,
     /// The largest stored number `s` of a scale `1 + 2 s`.
     max_scale: u8,
@@ -36,7 +36,7 @@ impl Grid {
         self.points.len() / 2
     }
 
-    /// Coordinates of a point.
+    /// Number of coordinates of a point.
     const fn n_coordinates(&self) -> usize {
         if self.bits == 2 { 8 } else { 4 }
     }

@@ -28,8 +28,8 @@ pub(super) fn block(s: &[u8], b: usize, codes: [u8; BLOCK]) -> BlockCodes {
     BlockCodes { codes, scales: [[scale, 0], [min, 0]], superscales }
 }
 
-/// Writes the head of a superblock of Q4_K or Q5_K with about these scales and mins, and gives those it
-/// holds.
+/// Writes the head of a superblock of Q4_K or Q5_K with about these scales and mins, and returns the stored
+/// ones.
 pub(crate) fn put_head(pairs: [(f32, f32); 8], out: &mut [u8]) -> [(f32, f32); 8] {
     let pairs = integer_scales(pairs, 63.0, out, 0);
     let s = &mut out[4..16];

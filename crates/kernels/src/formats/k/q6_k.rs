@@ -22,7 +22,7 @@ pub(in crate::formats) const FORMAT: Description = Description {
     },
 };
 
-/// Writes the scales of a superblock, about these, and gives those it holds, each with the offset of its
+/// Writes the scales of a superblock, about these, and returns the stored ones, each with the offset of its
 /// codes.
 pub(crate) fn put_scales(scales: [f32; 16], out: &mut [u8]) -> [(f32, f32); 16] {
     let (scales, d) = signed_scales(scales, 128.0, out, 208);

@@ -14,7 +14,7 @@ fn block(codes: [u8; BLOCK], stored: &[u8]) -> BlockCodes {
     BlockCodes { codes, scales: [[1, 0], [0; 2]], superscales }
 }
 
-/// Clears a stored block, writes its scale and gives the code of each element.
+/// Clears a stored block, writes its scale and returns a function from an element to its code.
 fn codes<'x>(x: &'x [f32], out: &mut [u8]) -> impl Fn(usize) -> u8 + use<'x> {
     let d = extreme(x).abs();
     out.fill(0);

@@ -31,7 +31,7 @@ pub(in crate::formats) const FORMAT: Description = Description {
     },
 };
 
-/// Element `i`.
+/// Ternary digit of element `i`.
 fn digit(s: &[u8], i: usize) -> u8 {
     let (byte, digit) = match i {
         0..160 => (i % 32, i / 32),

@@ -1,11 +1,11 @@
-//! The loops of NEON, in assembly, because compilers put copies between such instructions. Does not know how
-//! long they take.
+//! The loops of NEON, in assembly, because compilers put copies between such instructions. Does not know
+//! their speed.
 
 use std::arch::{asm, is_aarch64_feature_detected};
 
 use super::{Arithmetic, RegisterLoop};
 
-/// Fastest first.
+/// Available loops, the fastest first.
 pub(super) fn available(arithmetic: Arithmetic) -> impl Iterator<Item = RegisterLoop> {
     let neon = is_aarch64_feature_detected!("neon");
     let loops = match arithmetic {

@@ -1,13 +1,13 @@
-//! The loop of AMX tiles. Does not know how long it takes.
+//! The loop of AMX tiles. Does not know its speed.
 
 use std::arch::asm;
 
 use super::RegisterLoop;
 use crate::simd::{Isa, TileConfig};
 
-/// Columns of the left tile and rows of the right one.
+/// Number of columns of the left tile and rows of the right one.
 const PAIRS: usize = 16;
-/// Tiles of sums: one waits 52 cycles for the next, and takes the unit for sixteen.
+/// Number of tiles of sums: one waits 52 cycles for the next, and takes the unit for sixteen.
 const SUMS: usize = 6;
 
 /// Register layout of a machine that has tiles of bf16.
@@ -20,7 +20,7 @@ pub(super) fn available() -> Option<RegisterLoop> {
 /// # Safety
 /// The machine has an ISA with tiles.
 unsafe fn run(n_rounds: u64) -> f64 {
-    /// 1 in bf16, twice.
+    /// The number 1 in bf16, twice.
     const ONES: u32 = 0x3F80_3F80;
     let ones = [ONES; 16 * PAIRS];
     let mut sums = [[0.0f32; 256]; SUMS];

@@ -1,4 +1,4 @@
-//! Loops of multiplications and additions that touch no memory. Does not know what they are a limit of.
+//! Loops of multiplications and additions that touch no memory. Does not know the use of the limits.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -10,7 +10,7 @@ mod amx;
 pub enum Arithmetic {
     /// 32-bit floats, fused where the machine can.
     F32,
-    /// Floats of 16 bits; 32-bit ones where the machine multiplies those only.
+    /// Floats of 16 bits, or of 32 bits on machines that multiply only those.
     Bf16,
     /// Dot products of bytes in vector registers.
     Int8,
@@ -20,12 +20,11 @@ pub enum Arithmetic {
 #[derive(Debug, Clone, Copy)]
 pub struct RegisterLoop {
     name: &'static str,
-    /// Elements of an accumulator.
+    /// Number of elements of an accumulator.
     n_elements: usize,
     /// Products that a round adds up in element number `i` of all accumulators together.
     n_products: usize,
-    /// Needs the features that [`RegisterLoop::available`] looked for; see [`RegisterLoop::run`] for what it
-    /// gives.
+    /// Needs the features that [`RegisterLoop::available`] checked; see [`RegisterLoop::run`] for its result.
     run: unsafe fn(u64) -> f64,
 }
 
@@ -53,7 +52,7 @@ impl RegisterLoop {
         Self::available(arithmetic)[0]
     }
 
-    /// The instructions.
+    /// Name of the instructions.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -63,8 +62,8 @@ impl RegisterLoop {
         2.0 * self.n_elements as f64 * self.n_products as f64
     }
 
-    /// Runs so many rounds on this thread. All factors are 1, so that it gives the number of products added
-    /// up in one element, as far as the accumulators can count.
+    /// Runs `n_rounds` rounds on this thread. All factors are 1, so that the result is the number of products
+    /// added up in one element, as far as the accumulators can count.
     pub fn run(&self, n_rounds: u64) -> f64 {
         // SAFETY: the machine has the loop's features.
         unsafe { (self.run)(n_rounds.max(1)) }
@@ -99,7 +98,7 @@ mod x86_64 {
 
     use super::{Arithmetic, RegisterLoop};
 
-    /// Fastest first.
+    /// Available loops, the fastest first.
     pub(super) fn available(arithmetic: Arithmetic) -> impl Iterator<Item = RegisterLoop> {
         let avx2 = is_x86_feature_detected!("avx2");
         let loops = match arithmetic {
@@ -129,8 +128,8 @@ mod x86_64 {
         RegisterLoop { name: "AVX2", n_elements: 8, n_products: 16, run: madd_256 };
 
     /// A loop in assembly, because compilers put copies between such instructions: `$step` over accumulators
-    /// from register 0 on, with `$one` in every 32 bits of registers 12 and 13. Those in the list are added
-    /// up in the end.
+    /// from register 0 on, with `$one` in every 32 bits of registers 12 and 13. The listed accumulators are
+    /// added up in the end.
     macro_rules! register_loop {
         ($name:ident, $v:literal, $step:expr, $add:literal [$($i:literal)*], $one:expr, $read:expr) => {
             /// # Safety

@@ -30,11 +30,11 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { pairs: None, sums: None }) };
 }
 
-/// Most groups of tokens that take the small-batch path.
+/// Maximum number of groups of tokens that take the small-batch path.
 pub(in crate::matmul) const FEW_GROUPS: usize = 2;
 /// Groups of tokens multiplied with an unpacked K block before the next one is unpacked.
 const GROUPS_TOGETHER: usize = 32;
-/// Panels of an unpacked K block in L2 (gate and up panels alternate in these slots).
+/// Number of panels of an unpacked K block in L2 (gate and up panels alternate in these slots).
 const SLOTS: usize = 16;
 /// Quantization blocks of a K block: the activations of two groups stay in L1 while all panels are
 /// multiplied.

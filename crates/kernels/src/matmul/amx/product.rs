@@ -9,7 +9,7 @@ use crate::matmul::activations::Form;
 use crate::quant::{AmxUnpacker, PANEL, PackedMatrix};
 use crate::simd::{AmxIsa, Isa, ProductRun};
 
-/// Elements of an accumulator tile.
+/// Number of elements of an accumulator tile.
 pub(in crate::matmul) const TILE: usize = GROUP * PANEL;
 
 /// One product, on one thread.
@@ -59,10 +59,10 @@ impl<'a> AmxGemm<'a> {
     }
 }
 
-/// Adds the products of a run of blocks, all bf16 parts of them, to its accumulators.
+/// Adds the products of a run of blocks, with all their bf16 parts, to the accumulators.
 ///
 /// # Safety
-/// The tiles are shaped; memory is valid as [`ProductRun`] says.
+/// The tiles are shaped; memory is valid as [`ProductRun`] requires.
 #[inline(always)]
 pub(in crate::matmul) unsafe fn add_products<S: AmxIsa, U: AmxUnpacker, const G: usize, const P: usize>(
     run: &ProductRun,

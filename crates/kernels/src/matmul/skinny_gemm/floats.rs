@@ -14,7 +14,7 @@ impl<const T: usize, const LAYOUT: usize> OfFloats<'_, T, LAYOUT> {
     /// Bytes of one weight.
     const BYTES: usize = Self::LAYOUT.bytes();
     const SCALE: Option<E4m3Scale> = Self::LAYOUT.scale();
-    /// A block's share of the panel.
+    /// Number of bytes of a block in the panel.
     const BLOCK_BYTES: usize = match Self::SCALE {
         Some(scale) => PANEL * BLOCK * Self::BYTES + scale.bytes() / scale.blocks(),
         None => PANEL * BLOCK * Self::BYTES,

@@ -33,10 +33,10 @@ impl<const T: usize> SkinnyGemm<'_, T> {
     /// Multiplies with a panel in the format.
     ///
     /// # Safety
-    /// Records and outputs must be as the fields say, for every block of the panel.
+    /// Records and outputs must be as the fields describe, for every block of the panel.
     ///
     /// # Panics
-    /// When the panel is not as long as its layout says.
+    /// When the panel does not have the length of its layout.
     pub(super) unsafe fn multiply(self, format: Format, isa: Isa) {
         assert_eq!(self.panel.len(), self.layout.bytes, "length of a panel");
         macro_rules! of_floats {
@@ -91,7 +91,7 @@ impl<const T: usize, const LAYOUT: usize> Kernel for OfCodes<'_, T, LAYOUT> {
 
 impl<const T: usize, const LAYOUT: usize> OfCodes<'_, T, LAYOUT> {
     const CODES: CodeLayout = CodeLayout::ALL[LAYOUT];
-    /// A block's share of the panel, rounded up.
+    /// Number of bytes of a block in the panel, rounded up.
     const BLOCK_BYTES: usize = {
         let scales = Self::CODES.scales;
         Self::CODES.code_bytes()

@@ -13,7 +13,7 @@ use short_floats::{BFloats, HalfFloats, MxFloats};
 
 /// Unpacks blocks of one layout to bf16 pairs.
 pub(crate) trait AmxUnpacker: Copy {
-    /// bf16 parts of an activation.
+    /// Number of bf16 parts of an activation.
     const TOKEN_PARTS: usize;
     /// bf16 parts of a weight; each part of a block takes [`crate::layout::PAIRS_BYTES`].
     const PARTS: usize;
@@ -27,7 +27,7 @@ pub(crate) trait AmxUnpacker: Copy {
     /// The panel must have the block, `out` room for it, and the machine the ISA's features and AMX tiles.
     unsafe fn unpack<S: AmxIsa>(&self, panel: *const u8, b: usize, out: *mut u8);
 
-    /// Prefetches what unpacking block `b` of a panel reads; see [`crate::simd::prefetch_bytes`].
+    /// Prefetches the data for unpacking block `b` of a panel; see [`crate::simd::prefetch_bytes`].
     ///
     /// # Safety
     /// The ISA's features must be available; the panel need not be valid.
@@ -36,7 +36,7 @@ pub(crate) trait AmxUnpacker: Copy {
 
 /// Work that is generic over a matrix's unpacker.
 pub(crate) trait WithUnpacker {
-    /// Does the work.
+    /// Runs the work with this unpacker.
     fn run<U: AmxUnpacker>(self);
 }
 
@@ -44,7 +44,7 @@ impl PackedMatrix {
     /// Runs work with the matrix's unpacker.
     ///
     /// # Panics
-    /// With a matrix in F32 or FP8, which have none: their numbers have more digits than bf16.
+    /// With a matrix in F32 or FP8, which have no unpacker: their numbers have more digits than bf16.
     pub(crate) fn with_unpacker(&self, work: impl WithUnpacker) {
         match self.format().elements() {
             Elements::Codes(codes, _) => codes.with(OfCodes(work)),

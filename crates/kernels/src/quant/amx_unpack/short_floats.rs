@@ -1,5 +1,5 @@
-//! Unpacks weights of at most 16 bits that are floats to bf16 pairs for AMX tiles, in as many parts as keep
-//! them exact. Does not multiply.
+//! Unpacks weights that are floats of at most 16 bits to bf16 pairs for AMX tiles, in as many parts as an
+//! exact result needs. Does not multiply.
 
 use super::AmxUnpacker;
 use crate::layout::{BLOCK, E4m3Scale, PAIRS_BYTES, PANEL, PanelLayout};

@@ -30,7 +30,7 @@ pub struct AliasMetrics {
 }
 
 impl AliasMetrics {
-    /// Registers the counters.
+    /// Registers the counters at a registry.
     pub fn register(registry: &mut Registry) -> Self {
         let (requests, failed_over, copies, rollout_percent, rollouts) = Default::default();
         let this = Self { requests, failed_over, copies, rollout_percent, rollouts };
@@ -53,7 +53,7 @@ impl AliasMetrics {
         self.requests.get_or_create(&labels(alias, model)).inc();
     }
 
-    /// Counts a request that goes to another model because this one failed.
+    /// Counts a request that continues with another model because this one failed.
     pub fn failed_over(&self, alias: &str, model: &str) {
         self.failed_over.get_or_create(&labels(alias, model)).inc();
     }

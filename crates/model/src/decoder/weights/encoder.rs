@@ -1,4 +1,4 @@
-//! The tensors of layer norms and of what encoders add to embeddings. Does not know layers.
+//! The tensors of layer norms and of the encoders' further embeddings. Does not know layers.
 
 use super::{EncoderWeights, Loader, NormWeights, TensorError};
 use crate::arch::TensorNames;

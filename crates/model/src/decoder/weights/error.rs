@@ -1,4 +1,4 @@
-//! Why tensors are refused, and how far loading them is. Does not know files.
+//! Errors of tensors and progress of loading. Does not know files.
 
 use crate::backend::BackendError;
 use crate::config::StageError;
@@ -6,7 +6,7 @@ use crate::config::StageError;
 /// Reason why a model's tensors were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
-    /// A tensor that the architecture needs is not in the file.
+    /// A tensor that the architecture needs is missing in the file.
     #[error("the model lacks the tensor {name}")]
     Missing {
         /// Name of the tensor.
@@ -20,7 +20,7 @@ pub enum TensorError {
     Type {
         /// Name of the tensor.
         name: String,
-        /// The element type.
+        /// Element type in the file.
         found: String,
     },
     /// A tensor's shape differs from the configuration.
@@ -33,7 +33,7 @@ pub enum TensorError {
         /// Shape in the file.
         found: Vec<usize>,
     },
-    /// A tensor of a head whose meaning is not known.
+    /// A tensor of a head whose meaning is unknown.
     #[error("tensor {name} is not one of an EAGLE-3 head")]
     Unknown {
         /// Name of the tensor.
@@ -45,7 +45,7 @@ pub enum TensorError {
         /// Reason of the refusal.
         what: String,
     },
-    /// The decoder has no such stage.
+    /// The decoder cannot have such a stage.
     #[error(transparent)]
     Stage(#[from] StageError),
     /// The device refused it.
@@ -56,7 +56,7 @@ pub enum TensorError {
 /// Progress of preparing a model's tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadProgress {
-    /// Bytes prepared.
+    /// Number of bytes prepared so far.
     pub done_bytes: u64,
     /// Bytes of all tensors.
     pub total_bytes: u64,

@@ -12,7 +12,7 @@ use crate::backend::{Backend, BackendError, Expert, Linear, MatrixRole};
 use throng_checkpoint::quantized::ExpertRows;
 use throng_checkpoint::{ByteTensor, TensorView, mxfp4};
 
-/// Rows of a tensor: the first, how many, and how far from each other.
+/// Rows of a tensor: the first, the number of rows, and their distance.
 #[derive(Clone, Copy)]
 struct Picked {
     first: usize,
@@ -139,8 +139,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(Some(own.numbers()))
     }
 
-    /// Some rows of one expert's matrix in a tensor that holds all, `[experts, rows, cols]`: stored so, with
-    /// rows and columns exchanged, in the layout of another library, or as codes and scales of MXFP4.
+    /// Some rows of one expert's matrix in a tensor of all experts, `[experts, rows, cols]`: in this order,
+    /// with rows and columns exchanged, in the layout of another library, or as codes and scales of MXFP4.
     fn rows_of(
         &self,
         name: &str,

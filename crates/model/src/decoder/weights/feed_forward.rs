@@ -1,5 +1,5 @@
-//! The tensors of feed-forward blocks: networks, routers and what belongs to them. Does not know how experts
-//! are stored.
+//! The tensors of feed-forward blocks: networks, routers and related tensors. Does not know how experts are
+//! stored.
 
 use super::{ExpertNorms, ExpertsWeights, FeedForwardWeights, Loader, SharedExpert, TensorError, weight};
 use crate::backend::{Backend, GatedMlp, Linear, MatrixRole};
@@ -39,7 +39,7 @@ impl<B: Backend> Loader<'_, B> {
         }
     }
 
-    /// The projections to what experts work on, and back.
+    /// The projections to the experts' input, and back.
     fn latent(&mut self, layer: &str, size: usize) -> Result<[B::Matrix; 2], TensorError> {
         let (hidden, names) = (self.config.hidden_size, self.names);
         let at = |name: &str| format!("{layer}{name}");

@@ -1,4 +1,4 @@
-//! The tensors of attention with an output gate. Does not know what the gate does.
+//! The tensors of attention with an output gate. Does not know the gate's effect.
 
 use super::recurrent::rows_by_kind;
 use super::{Loader, TensorError, weight};

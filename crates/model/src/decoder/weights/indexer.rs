@@ -12,7 +12,7 @@ pub(crate) struct IndexerWeights<B: Backend> {
     pub(crate) key: B::Matrix,
     /// Gain and bias of the key's layer norm.
     pub(crate) key_norm: [B::Vector; 2],
-    /// Makes the weights of heads, `[n_heads, hidden]`.
+    /// Matrix from which the weights of heads are computed, `[n_heads, hidden]`.
     pub(crate) weights: B::Matrix,
 }
 

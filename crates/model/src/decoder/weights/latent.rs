@@ -16,16 +16,17 @@ pub(crate) struct LatentWeights<B: Backend> {
     pub(crate) norm: B::Vector,
     /// Matrix of each head that turns its query into one of latent vectors, `[rank, nope_dim]`.
     pub(crate) absorbed: Vec<B::Matrix>,
-    /// Matrix of each head that makes its value of the latent vector, `[value_dim, rank]`.
+    /// Matrix of each head from the latent vector to its value, `[value_dim, rank]`.
     pub(crate) values: Vec<B::Matrix>,
     pub(crate) output: Linear<B>,
-    /// Choice of positions; absent in a layer that sees all, or those of the layer before.
+    /// Choice of positions; absent in a layer that attends to all positions, or uses the choice of the layer
+    /// before.
     pub(crate) indexer: Option<IndexerWeights<B>>,
 }
 
-/// Weights that make queries.
+/// Weights from which queries are computed.
 pub(crate) struct LatentQuery<B: Backend> {
-    /// Matrix of the vector that queries are made of, and its norm.
+    /// Matrix and norm of the vector from which queries are computed.
     pub(crate) compression: Option<(Linear<B>, B::Vector)>,
     pub(crate) projection: Linear<B>,
 }
@@ -72,7 +73,7 @@ impl<B: Backend> Loader<'_, B> {
         Ok(LatentQuery { compression: Some((down, norm)), projection })
     }
 
-    /// The rows of the rotated key, which the file has last, before those of the latent vector.
+    /// The rows of the rotated key, which are last in the file, before those of the latent vector.
     fn latent_key_value(&mut self, name: &str, latent: &LatentConfig) -> Result<Linear<B>, TensorError> {
         let (hidden, rank) = (self.config.hidden_size, latent.rank);
         let stored = self.stored(&weight(name), [latent.key_dim(), hidden])?;
@@ -91,8 +92,8 @@ impl<B: Backend> Loader<'_, B> {
         Ok(Linear { weight, bias: Some(self.backend.vector(&bias)?) })
     }
 
-    /// For each head, the matrix that its query is multiplied with in place of its keys, and the matrix of
-    /// its values.
+    /// For each head, the matrix that maps its query into the latent space in place of its keys, and the
+    /// matrix of its values.
     fn latent_heads(&mut self, layer: &str, latent: &LatentConfig) -> Result<HeadMatrices<B>, TensorError> {
         let names = self.names;
         let &LatentConfig { n_heads, rank, nope_dim, value_dim, .. } = latent;
@@ -146,8 +147,8 @@ impl<B: Backend> Loader<'_, B> {
     }
 }
 
-/// Rows and columns exchanged: in the same format where elements are stored one by one, in f32 where they are
-/// stored in blocks, or in bf16 where those are MXFP8, whose numbers that has exactly.
+/// Rows and columns exchanged: in the same format if elements are stored one by one; of formats with blocks,
+/// MXFP8 becomes bf16, which represents its numbers exactly, and others f32.
 fn transposed(format: Format, data: &[u8], [n_rows, n_cols]: [usize; 2]) -> Stored {
     let exchange = |data: &[u8], size: usize| -> Vec<u8> {
         let element = |row: usize, col: usize| &data[(row * n_cols + col) * size..][..size];

@@ -38,21 +38,21 @@ pub struct DecoderWeights<B: Backend> {
     pub(crate) head: Option<HeadWeights<B>>,
 }
 
-/// Weights that make the residual stream of tokens.
+/// Weights from which the residual stream of tokens is computed.
 pub(crate) struct EmbeddingWeights<B: Backend> {
     pub(crate) table: B::Matrix,
-    /// A gain of ones, where embeddings are normed.
+    /// A gain of ones, if embeddings are normed.
     pub(crate) norm: Option<B::Vector>,
     pub(crate) encoder: Option<EncoderWeights<B>>,
     pub(crate) per_layer: Option<PerLayerEmbedding<B>>,
 }
 
-/// Weights that make logits of the residual stream.
+/// Weights from which logits of the residual stream are computed.
 pub(crate) struct HeadWeights<B: Backend> {
     pub(crate) norm: Option<NormWeights<B>>,
     /// Absent where the embedding table of the same stage is also the output projection.
     pub(crate) output: Option<B::Matrix>,
-    /// Bias of an output projection that has a tensor of its own, where the file has one.
+    /// Bias of an output projection that has a tensor of its own, if the file has one.
     pub(crate) bias: Option<B::Vector>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct PerLayerWeights<B: Backend> {
     pub(crate) post_norm: B::Vector,
 }
 
-/// Weights that make the embeddings of all layers.
+/// Weights from which the embeddings of all layers are computed.
 pub(crate) struct PerLayerEmbedding<B: Backend> {
     /// `[vocabulary, layers * width]`.
     pub(crate) table: B::Matrix,
@@ -117,10 +117,10 @@ pub(crate) enum MixerWeights<B: Backend> {
 }
 
 pub(crate) struct RecurrentWeights<B: Backend> {
-    /// Projection to all that the mixer reads of a token.
+    /// Projection to all inputs of the mixer for a token.
     pub(crate) input: Linear<B>,
     pub(crate) core: RecurrentCore<B>,
-    /// Gain of the norm of the core's output, where other devices have a part of what is normed together.
+    /// Gain of the norm of the core's output, if other devices have a part of the normed group.
     pub(crate) split_norm: Option<B::Vector>,
     pub(crate) output: Linear<B>,
 }
@@ -136,7 +136,7 @@ pub(crate) struct AttentionWeights<B: Backend> {
     pub(crate) query_key_norms: Option<QueryKeyNorms<B>>,
     /// The gain of ones of a norm of values.
     pub(crate) value_norm: Option<B::Vector>,
-    /// Matrix that makes the factors of the output.
+    /// Matrix from which the factors of the output are computed.
     pub(crate) gate: Option<B::Matrix>,
     pub(crate) output: Linear<B>,
     pub(crate) sinks: Option<B::Vector>,
@@ -162,7 +162,7 @@ pub(crate) struct ExpertsWeights<B: Backend> {
     pub(crate) router: Linear<B>,
     /// Numbers added to the scores of the experts where they are chosen.
     pub(crate) router_bias: Option<B::Vector>,
-    /// Projection to what the experts work on, and back.
+    /// Projection to the experts' input, and back.
     pub(crate) latent: Option<[B::Matrix; 2]>,
     /// Factors of the experts' weights.
     pub(crate) scales: Option<B::Vector>,
@@ -261,7 +261,7 @@ impl<B: Backend> DecoderWeights<B> {
         &self.stage
     }
 
-    /// The head.
+    /// Weights of the head.
     ///
     /// # Panics
     /// When the weights are those of a stage without it.
@@ -269,7 +269,7 @@ impl<B: Backend> DecoderWeights<B> {
         self.head.as_ref().expect("the stage has the head")
     }
 
-    /// The embedding table.
+    /// Weights of the embedding table.
     ///
     /// # Panics
     /// When the weights are those of a stage without it.
@@ -278,7 +278,7 @@ impl<B: Backend> DecoderWeights<B> {
     }
 }
 
-/// The backend, the tensors, and how far loading is.
+/// The backend, the tensors, and the progress of loading.
 struct Loader<'a, B: Backend> {
     backend: &'a B,
     source: &'a dyn TensorSource,
@@ -309,7 +309,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(tensor)
     }
 
-    /// The part of a layer that the device has; `None`: all of it.
+    /// The part of a layer that the device has; `None`: the whole layer.
     fn layer_split(&self, layer_idx: usize) -> Option<&'a LayerSplit> {
         Some(&self.config.split.as_ref()?.layers[layer_idx])
     }
@@ -444,7 +444,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 }
 
-/// A tensor by its name, or by the name that a multimodal or a headless checkpoint gives it.
+/// A tensor by its name, or by its name in a multimodal or a headless checkpoint.
 pub(crate) fn find_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> Option<TensorView<'a>> {
     source.tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.tensor(name)))
 }

@@ -57,7 +57,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(RecurrentWeights { input, core, split_norm, output })
     }
 
-    /// A convolution, whose tensor has the channels first, and a dimension of 1 in between or not.
+    /// A convolution, whose tensor has the channels first, with or without a dimension of 1 after them.
     fn conv(&mut self, name: &str, n_channels: usize, kernel: usize) -> Result<Conv<B>, TensorError> {
         let flat = self.checked(&weight(name), &[n_channels, kernel]);
         let tensor = flat.or_else(|_| self.checked(&weight(name), &[n_channels, 1, kernel]))?;
@@ -86,8 +86,8 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// The projection to queries, keys, values, output gates, strengths and times. Files have queries to
-    /// gates in two tensors, or in one in which all of a head of keys is adjacent; and strengths and times
-    /// likewise.
+    /// gates in two tensors, or in one in which all columns of a head of keys are adjacent; and strengths and
+    /// times likewise.
     fn delta_input(&mut self, layer: &str, shape: &DeltaShape) -> Result<Linear<B>, TensorError> {
         let names = &self.names.recurrent;
         let (n_values, n_heads, of_head) =
@@ -112,7 +112,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// Rows by kind: of one tensor in which groups of these sizes follow each other for every head, if the
-    /// file has that, or of one tensor for each kind.
+    /// file has it, or of one tensor for each kind.
     fn by_kind(
         &self,
         layer: &str,

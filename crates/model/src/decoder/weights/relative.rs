@@ -21,7 +21,7 @@ pub(crate) struct RelativeWeights<B: Backend> {
 }
 
 /// The table that all layers share: biases, `[n_buckets, n_heads]`, or embeddings, `[n_buckets, hidden]`,
-/// normed. Empty where nothing was read, in a check of shapes.
+/// normed. Empty in a check of shapes, which reads no weights.
 #[derive(Debug, Default)]
 pub(super) struct RelativeTable(Vec<f32>);
 

@@ -1,5 +1,5 @@
-//! Rows of a matrix as a file stores them, or decoded from the layout of another library. Does not know what
-//! the matrix is for.
+//! Rows of a matrix as a file stores them, or decoded from the layout of another library. Does not know the
+//! use of the matrix.
 
 use std::borrow::Cow;
 
@@ -46,13 +46,13 @@ impl<'a> StoredRows<'a> {
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
-    /// Whether the weight is there, in whatever layout.
+    /// Whether the weight exists, in any layout.
     pub(super) fn has(&self, name: &str) -> bool {
         has_weight(self.source, name)
     }
 
-    /// Reason why there is no tensor of this name: its numbers are of a type that is read by a quantization
-    /// only, or it is not stored.
+    /// Reason why there is no tensor of this name: its type is read only as a part of a quantized weight, or
+    /// it is not stored.
     pub(super) fn missing(&self, name: &str) -> TensorError {
         let mut names = std::iter::once(name.to_owned()).chain(other_names(name));
         let found = names.find_map(|name| Some((self.source.other_type(&name)?, name)));
@@ -74,7 +74,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         }
     }
 
-    /// The rows multiplied with their factor, where a GGUF file has one in a tensor of its own: that of
+    /// The rows multiplied with their factor, if a GGUF file has one in a tensor of its own: that of
     /// `expert_idx`. A matrix without experts counts as one expert.
     pub(super) fn with_factor(
         &self,
@@ -97,12 +97,12 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 }
 
-/// Whether the weight of a name, or of another name of it, is there, in whatever layout.
+/// Whether the weight of a name, or of another name of it, exists, in any layout.
 pub(crate) fn has_weight(source: &dyn TensorSource, name: &str) -> bool {
     find_tensor(source, name).is_some() || encoded_name(source, name).is_some()
 }
 
-/// The weight, decoded.
+/// Finds a weight and decodes it.
 fn find_decoded(
     source: &dyn TensorSource,
     name: &str,

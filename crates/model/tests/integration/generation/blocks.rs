@@ -4,11 +4,14 @@
 use std::sync::Arc;
 
 use throng_core::request::SamplingParams;
-use throng_core::scheduling::batch::{BlockId, BlockLocation, BlockMove, ScheduledBatch, StepOutput, Tier};
+use throng_core::scheduling::batch::{
+    BlockId, BlockLocation, BlockMove, MemorySlot, ScheduledBatch, StepOutput, Tier,
+};
 use throng_core::scheduling::block_exchange::{BlockExchangeError, ExportedBlocks};
 use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_kernels::quant::Format;
 use throng_model::cpu_backend::CpuBackend;
+use throng_model::drafting::DraftingExecutor;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::load_bytes;
 use throng_model::runner::{ModelRunner, RunnerLimits};
@@ -124,4 +127,71 @@ fn a_move_to_a_tier_that_is_not_there_is_refused() {
     batch.push_move(to_host);
     assert_eq!(runner.submit(&batch), Err(ExecutorError::UnsupportedMove(to_host)));
     assert!(runner.export_blocks(&[BlockId(0)]).is_ok(), "no step is in flight");
+}
+
+/// The bytes of a slot of recurrent state, in the parts in which they are exchanged.
+fn export_state(executor: &mut dyn Executor, slot: u32) -> Vec<Vec<u8>> {
+    let layout = executor.block_layout().expect("it exchanges blocks");
+    assert!(layout.n_state_parts > 0, "{layout:?}");
+    (0..layout.n_state_parts)
+        .map(|part| {
+            let bytes = executor.export_state(MemorySlot(slot), part).expect("it is there");
+            assert_eq!(bytes.len(), layout.n_bytes);
+            bytes
+        })
+        .collect()
+}
+
+/// Models with recurrent layers only beside attention, in the same layer, and of every kind.
+#[test]
+fn states_that_enter_another_runner_have_the_same_bits_and_tokens() {
+    for name in ["falcon-h1", "granite-hybrid", "lfm2", "nemotron-h", "qwen3-5"] {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
+        let model = throng_model::load(&folder, &options, &mut |_| {}).expect("loads");
+        let [mut first, mut second] = [(); 2].map(|()| runner(&model, KvDtype::F16, name));
+        let (mut alone, mut moved) = (computed(&mut first), computed(&mut first));
+        // The state is in one of two slots.
+        for slot in 0..2 {
+            let parts = export_state(&mut first, slot);
+            assert_ne!(export_state(&mut second, slot), parts, "{name}");
+            for (part, bytes) in parts.iter().enumerate() {
+                second.import_state(MemorySlot(slot), part as u32, bytes).expect("it fits");
+            }
+            assert_eq!(export_state(&mut second, slot), parts, "{name}");
+        }
+        let exported = export(&mut first);
+        import(&mut second, &exported).unwrap();
+        alone.decode(&mut first, 20);
+        moved.decode(&mut second, 20);
+        assert_eq!(moved.output(), alone.output(), "{name}");
+        let n_slots = second.capacity().n_state_slots;
+        assert!(second.export_state(MemorySlot(n_slots), 0).is_err(), "{name}");
+        assert!(second.import_state(MemorySlot(0), 0, &[0]).is_err(), "{name}");
+    }
+}
+
+/// The draft model computes its keys and values from the tokens that come with a block.
+#[test]
+fn blocks_of_a_model_with_a_draft_model_bring_their_tokens() {
+    let model = tiny();
+    let named = || Box::new(runner(&model, KvDtype::F16, "tiny")) as Box<dyn Executor>;
+    let [mut first, mut second] = [(); 2].map(|()| DraftingExecutor::new(named(), named()));
+    let (mut alone, mut moved) = (computed(&mut first), computed(&mut first));
+    let exported = export(&mut first);
+    let of_model = named().block_layout().expect("it exchanges blocks").n_bytes;
+    let tokens_of = |block: usize| -> Vec<u32> {
+        let bytes = &exported.bytes[block * exported.layout.n_bytes..][..exported.layout.n_bytes];
+        bytes[of_model..].as_chunks().0.iter().map(|token| u32::from_le_bytes(*token)).collect()
+    };
+    let prompt: Vec<u32> = (0..45).map(|i| (i * 7 + 3) % 64).collect();
+    // The sequence's first blocks.
+    assert_eq!((tokens_of(3), tokens_of(10)), (prompt[..16].to_vec(), prompt[16..32].to_vec()));
+    import(&mut second, &exported).unwrap();
+    assert_eq!(export(&mut second), exported);
+    alone.decode(&mut first, 20);
+    moved.decode(&mut second, 20);
+    assert_eq!(moved.output(), alone.output());
+    let without = export(&mut *named());
+    assert!(matches!(import(&mut second, &without), Err(BlockExchangeError::OtherLayout(_))));
 }

@@ -17,3 +17,4 @@ mod sampler;
 mod sampler_any_parameters;
 mod sampler_bits;
 mod sampler_mask;
+mod split;

@@ -1,5 +1,5 @@
-//! The access log of a server (`--access-log`): requests to models, with their tokens. Prompts share with
-//! those of their tenant as many tokens as were found in the cache.
+//! The access log of a server (`--access-log`): requests to models, with their tokens. A prompt shares with
+//! those of its tenant as many tokens as were found in the cache.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::BufRead;
@@ -16,7 +16,7 @@ const SHARED: u64 = 51;
 const PROMPT: u64 = 52;
 const OUTPUT: u64 = 53;
 
-/// Most requests of a log.
+/// Maximum number of requests of a log.
 const MAX_REQUESTS: usize = 10_000_000;
 
 /// A line; those without a model are left out.
@@ -32,8 +32,8 @@ struct Line {
     outcome: Option<String>,
 }
 
-/// A log that was read. Its lines stand in the order in which requests ended, its requests come in that of
-/// their arrival.
+/// A log that was read. Its lines are in the order in which requests ended, its requests in that of their
+/// arrival.
 #[derive(Debug)]
 pub struct AccessLogTrace {
     lines: Option<Lines>,
@@ -41,7 +41,7 @@ pub struct AccessLogTrace {
 }
 
 impl AccessLogTrace {
-    /// The log behind a reader.
+    /// Creates the log of a reader.
     pub fn new(reader: impl BufRead + Send + 'static) -> Self {
         Self { lines: Some(Lines::new(reader)), requests: VecDeque::new() }
     }

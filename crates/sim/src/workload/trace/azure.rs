@@ -9,7 +9,7 @@ use super::lines::Lines;
 use crate::error::SimError;
 use crate::workload::{SimRequest, Span, TimedRequest, Workload, content_id};
 
-/// Its first line.
+/// First line of a trace.
 pub(super) const HEADER: &str = "TIMESTAMP,ContextTokens,GeneratedTokens";
 
 const PROMPT: u64 = 21;
@@ -24,7 +24,7 @@ pub struct AzureTrace {
 }
 
 impl AzureTrace {
-    /// The trace behind a reader.
+    /// Creates the trace of a reader.
     pub fn new(reader: impl BufRead + Send + 'static) -> Self {
         Self { lines: Lines::new(reader), first: None, n_requests: 0 }
     }

@@ -10,7 +10,7 @@ use crate::error::SimError;
 /// Longest line that is read.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// The lines of a reader.
+/// Numbered lines of a reader.
 pub struct Lines {
     reader: Box<dyn BufRead + Send>,
     n_read: u64,
@@ -24,7 +24,7 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// The lines of a reader.
+    /// Numbered lines of a reader.
     pub fn new(reader: impl BufRead + Send + 'static) -> Self {
         Self { reader: Box::new(reader), n_read: 0, last_at: None }
     }
@@ -60,7 +60,7 @@ impl Lines {
     /// Checks that times do not run backwards.
     ///
     /// # Errors
-    /// Names the line.
+    /// The error names the line.
     pub fn check_order(&mut self, at: Timestamp) -> Result<(), SimError> {
         let last = self.last_at.replace(at);
         match last.filter(|last| *last > at) {

@@ -10,7 +10,7 @@ use super::lines::Lines;
 use crate::error::SimError;
 use crate::workload::{SimRequest, Span, TimedRequest, Workload, content_id};
 
-/// Tokens of a named block.
+/// Number of tokens of a named block.
 const BLOCK: u32 = 512;
 
 const NAMED: u64 = 31;

@@ -21,7 +21,8 @@ use crate::error::StoreError;
 use crate::future::StoreFuture;
 use crate::objects::{
     ItemQuery, Lease, MAX_OBJECT_ID_BYTES, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, ObjectKey, ObjectKind,
-    ObjectQuery, ObjectStore, ObjectUsage, ObjectWrite, PendingObject, StoredItem, StoredObject, Written,
+    ObjectQuery, ObjectState, ObjectStore, ObjectUsage, ObjectWrite, PendingObject, StoredItem, StoredObject,
+    Written,
 };
 
 /// The condition of an unexpired object with a key; [`named`] binds its four parameters.
@@ -121,6 +122,10 @@ impl ObjectStore for SqlStore {
 
     fn object<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Option<StoredObject>> {
         answered(read::object(&self.pool, key)).boxed()
+    }
+
+    fn object_state<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Option<ObjectState>> {
+        answered(read::state(&self.pool, key)).boxed()
     }
 
     fn objects<'a>(&'a self, query: &'a ObjectQuery) -> StoreFuture<'a, Vec<StoredObject>> {

@@ -9,20 +9,35 @@ use super::{cut, is_id, is_key, is_named, limit, named, now_unix_s, unsigned};
 use crate::bounds::as_i64;
 use crate::error::StoreError;
 use crate::objects::{
-    ListOrder, MAX_PAGE_ENTRIES, ObjectKey, ObjectKind, ObjectQuery, ObjectUsage, StoredObject,
+    ListOrder, MAX_PAGE_ENTRIES, ObjectKey, ObjectKind, ObjectQuery, ObjectState, ObjectUsage, StoredObject,
 };
 
 const COLUMNS: &str = "number, tenant, kind, id, parent, version, created_unix_s, expires_unix_s, is_pending,
     n_items, n_bytes, body";
+/// The objects with their bodies, which have a table of their own.
+const WITH_BODIES: &str = "objects JOIN object_bodies ON object = number";
 
 pub async fn object(pool: &AnyPool, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
     if !is_key(key) {
         return Ok(None);
     }
-    let sql = format!(concat!("SELECT {} FROM objects WHERE ", is_named!()), COLUMNS);
+    let sql = format!(concat!("SELECT {} FROM {} WHERE ", is_named!()), COLUMNS, WITH_BODIES);
     // The SQL contains only constant text.
     let row = named(sqlx::query(AssertSqlSafe(sql)), key).fetch_optional(pool).await?;
     row.map_or(Ok(None), |row| object_of(&row))
+}
+
+pub async fn state(pool: &AnyPool, key: &ObjectKey) -> Result<Option<ObjectState>, StoreError> {
+    if !is_key(key) {
+        return Ok(None);
+    }
+    let found = sqlx::query(concat!("SELECT version, is_pending, n_items FROM objects WHERE ", is_named!()));
+    let row = named(found, key).fetch_optional(pool).await?;
+    row.map(|row| {
+        let is_pending = row.try_get::<i64, _>(1)? != 0;
+        Ok(ObjectState { version: unsigned(&row, 0)?, is_pending, n_items: unsigned(&row, 2)? })
+    })
+    .transpose()
 }
 
 pub async fn versions(
@@ -68,7 +83,7 @@ pub async fn objects(pool: &AnyPool, query: &ObjectQuery) -> Result<Vec<StoredOb
     };
     let with_parent = if query.parent.is_some() { "AND parent = $6" } else { "" };
     let sql = format!(
-        "SELECT number, CAST(LENGTH(body) AS BIGINT) FROM objects
+        "SELECT number, CAST(LENGTH(body) AS BIGINT) FROM {WITH_BODIES}
          WHERE tenant = $1 AND kind = $2 AND expires_unix_s > $3 AND number {is_beyond} $4 {with_parent}
          ORDER BY number {order} LIMIT $5"
     );
@@ -85,8 +100,8 @@ pub async fn objects(pool: &AnyPool, query: &ObjectQuery) -> Result<Vec<StoredOb
     let Some((low, high)) = cut(&numbers)? else { return Ok(Vec::new()) };
     let with_parent = if query.parent.is_some() { "AND parent = $5" } else { "" };
     let sql = format!(
-        "SELECT {COLUMNS} FROM objects WHERE tenant = $1 AND kind = $2 AND number BETWEEN $3 AND $4 {with_parent}
-         ORDER BY number {order}"
+        "SELECT {COLUMNS} FROM {WITH_BODIES}
+         WHERE tenant = $1 AND kind = $2 AND number BETWEEN $3 AND $4 {with_parent} ORDER BY number {order}"
     );
     let mut rows = sqlx::query(AssertSqlSafe(sql))
         .bind(query.tenant.clone())
@@ -105,19 +120,20 @@ pub async fn export(
     after: u64,
     n: usize,
 ) -> Result<Vec<StoredObject>, StoreError> {
-    let numbers = sqlx::query(
-        "SELECT number, CAST(LENGTH(body) AS BIGINT) FROM objects
-         WHERE tenant = $1 AND expires_unix_s > $2 AND number > $3 ORDER BY number LIMIT $4",
-    )
-    .bind(tenant.to_owned())
-    .bind(as_i64(now_unix_s()))
-    .bind(as_i64(after))
-    .bind(limit(n))
-    .fetch_all(pool)
-    .await?;
+    let sql = format!(
+        "SELECT number, CAST(LENGTH(body) AS BIGINT) FROM {WITH_BODIES}
+         WHERE tenant = $1 AND expires_unix_s > $2 AND number > $3 ORDER BY number LIMIT $4"
+    );
+    let numbers = sqlx::query(AssertSqlSafe(sql))
+        .bind(tenant.to_owned())
+        .bind(as_i64(now_unix_s()))
+        .bind(as_i64(after))
+        .bind(limit(n))
+        .fetch_all(pool)
+        .await?;
     let Some((low, high)) = cut(&numbers)? else { return Ok(Vec::new()) };
     let sql = format!(
-        "SELECT {COLUMNS} FROM objects WHERE tenant = $1 AND number BETWEEN $2 AND $3 ORDER BY number"
+        "SELECT {COLUMNS} FROM {WITH_BODIES} WHERE tenant = $1 AND number BETWEEN $2 AND $3 ORDER BY number"
     );
     let rows = sqlx::query(AssertSqlSafe(sql)).bind(tenant.to_owned()).bind(low).bind(high);
     objects_of(&rows.fetch_all(pool).await?)

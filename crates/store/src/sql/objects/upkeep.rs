@@ -73,11 +73,13 @@ async fn delete_rows(
             break;
         }
         let (number, n_bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-        sqlx::query("DELETE FROM object_items WHERE object = $1")
-            .bind(number)
-            .execute(&mut *connection)
-            .await?;
-        sqlx::query("DELETE FROM objects WHERE number = $1").bind(number).execute(&mut *connection).await?;
+        for sql in [
+            "DELETE FROM object_items WHERE object = $1",
+            "DELETE FROM object_bodies WHERE object = $1",
+            "DELETE FROM objects WHERE number = $1",
+        ] {
+            sqlx::query(sql).bind(number).execute(&mut *connection).await?;
+        }
         totals.n_objects -= 1;
         totals.n_bytes -= n_bytes;
         deleted_bytes += n_bytes;

@@ -115,7 +115,8 @@ async fn write_one(
 
 async fn find(connection: &mut AnyConnection, key: &ObjectKey) -> Result<Option<State>, StoreError> {
     let found = sqlx::query(concat!(
-        "SELECT number, version, n_items, n_bytes, CAST(LENGTH(body) AS BIGINT), owner FROM objects WHERE ",
+        "SELECT number, version, n_items, n_bytes, CAST(LENGTH(body) AS BIGINT), owner
+         FROM objects JOIN object_bodies ON object = number WHERE ",
         is_named!()
     ));
     let Some(row) = named(found, key).fetch_optional(connection).await? else { return Ok(None) };
@@ -134,15 +135,14 @@ async fn create(connection: &mut AnyConnection, key: &ObjectKey) -> Result<State
     let n_bytes = as_i64(ENTRY_BYTES);
     let made = sqlx::query(
         "INSERT INTO objects (tenant, kind, id, parent, version, created_unix_s, expires_unix_s, is_pending,
-            owner, beat, n_items, n_bytes, body)
-         VALUES ($1, $2, $3, '', 0, 0, 0, 0, '', 0, 0, $4, $5) ON CONFLICT (tenant, kind, id) DO NOTHING
+            owner, beat, n_items, n_bytes)
+         VALUES ($1, $2, $3, '', 0, 0, 0, 0, '', 0, 0, $4) ON CONFLICT (tenant, kind, id) DO NOTHING
          RETURNING number",
     )
     .bind(key.tenant.clone())
     .bind(key.kind.name())
     .bind(key.id.clone())
     .bind(n_bytes)
-    .bind(Vec::<u8>::new())
     .fetch_optional(connection)
     .await?;
     // An expired object keeps its key until it is deleted.
@@ -156,15 +156,22 @@ async fn write_change(
     change: &ObjectChange,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "UPDATE objects SET parent = $2, expires_unix_s = $3, is_pending = $4, body = $5, created_unix_s = $6
+        "UPDATE objects SET parent = $2, expires_unix_s = $3, is_pending = $4, created_unix_s = $5
          WHERE number = $1",
     )
     .bind(number)
     .bind(change.parent.clone().unwrap_or_default())
     .bind(change.expires_unix_s.map_or(i64::MAX, as_i64))
     .bind(i64::from(change.is_pending))
-    .bind(change.body.clone())
     .bind(as_i64(change.created_unix_s))
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query(
+        "INSERT INTO object_bodies (object, body) VALUES ($1, $2)
+         ON CONFLICT (object) DO UPDATE SET body = excluded.body",
+    )
+    .bind(number)
+    .bind(change.body.clone())
     .execute(connection)
     .await?;
     Ok(())

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use throng_store::{
     ClaimBeat, ENTRY_BYTES, ItemAfter, ItemQuery, Lease, ListOrder, MAX_PAGE_BYTES, NewItem, ObjectKey,
-    ObjectKind, ObjectQuery, ObjectUsage, ObjectWrite, Quota, Store, StoreError, StoredObject, Written,
+    ObjectKind, ObjectQuery, ObjectState, ObjectUsage, ObjectWrite, Quota, Store, StoreError, StoredObject,
+    Written,
 };
 
 use super::store_at;
@@ -43,6 +44,11 @@ pub async fn objects_are_made_changed_over_a_version_listed_and_deleted(url: &st
     assert_eq!((found.parent.as_deref(), &found.body[..]), (Some("p"), &b"\0\xff one"[..]));
     let changed = ObjectWrite::replace(&found, b"two".to_vec()).expiring(Some(FAR_UNIX_S)).pending(true);
     assert_eq!(write(&store, changed.clone()).await.expect("changed").version, 2);
+    let state = other.object_state(&first).await.expect("read");
+    assert_eq!(state, Some(ObjectState { version: 2, is_pending: true, n_items: 0 }));
+    for absent in [key("proj_1", "conv_none"), key("proj_2", "conv_1"), key("proj_1", "\0")] {
+        assert_eq!(store.object_state(&absent).await.expect("read"), None);
+    }
     assert!(matches!(write(&other, changed).await, Err(StoreError::Conflict)), "another was faster");
     let found = read(&other, &first).await;
     assert_eq!((found.version, &found.body[..], found.is_pending), (2, &b"two"[..], true));
@@ -294,5 +300,28 @@ pub async fn a_tenant_has_bounds_and_is_exported_and_deleted(url: &str) {
     while store.delete_objects("t").await.expect("deleted") > 0 {}
     assert_eq!(store.object_usage("t").await.expect("read"), ObjectUsage::default());
     assert_eq!(store.object_usage("u").await.expect("read").n_objects, 1);
+    store.check().await.expect("totals and objects agree");
+}
+
+pub async fn objects_of_an_older_database_are_the_same(url: &str, old: &'static str) {
+    let raw = super::raw(url).await;
+    sqlx::raw_sql(old).execute(&raw).await.expect("an old database");
+    let store = store_at(url).await;
+    let first = key("proj_1", "conv_1");
+    let found = read(&store, &first).await;
+    assert_eq!((found.version, found.created_unix_s, found.n_items), (3, 7, 2));
+    assert_eq!((found.parent.as_deref(), &found.body[..]), (Some("p"), &b"\0\xffone "[..]));
+    let items = store.items(&ItemQuery::new(first.clone(), 9)).await.expect("read");
+    let bodies: Vec<&[u8]> = items.iter().map(|item| &item.body[..]).collect();
+    assert_eq!(bodies, [&b"body 0"[..], b"body"]);
+    let pending = store.pending_objects(ObjectKind::Response, 0, 9).await.expect("read");
+    let beat = ClaimBeat { owner: "one".to_owned(), beat: 4 };
+    assert_eq!(pending.iter().map(|pending| pending.beat.clone()).collect::<Vec<_>>(), [Some(beat)]);
+    let empty = read(&store, &ObjectKey::new("proj_1", ObjectKind::Response, "resp_1")).await;
+    assert!(empty.body.is_empty() && empty.is_pending);
+    store.check().await.expect("totals and objects agree");
+    write(&store, ObjectWrite::replace(&found, b"new".to_vec())).await.expect("changed");
+    assert_eq!(read(&store, &first).await.body, b"new");
+    assert!(store.delete_object(&first).await.expect("deleted"));
     store.check().await.expect("totals and objects agree");
 }

@@ -24,15 +24,15 @@ pub(super) fn to_lark(text: &str) -> Result<String, GrammarError> {
 /// A part of a rule.
 #[derive(Debug, Clone, PartialEq)]
 enum Node {
-    /// Exactly this text.
+    /// A fixed text.
     Literal(String),
     /// One character: a class as the `regex` crate writes it, `[a-z]`.
     Class(String),
-    /// The rule of this index.
+    /// A reference to the rule of this index.
     Rule(usize),
-    /// Parts in sequence.
+    /// A sequence of parts.
     Sequence(Vec<Node>),
-    /// Any one of these parts.
+    /// A choice of parts.
     Choice(Vec<Node>),
     /// A repetition with its minimum and maximum count.
     Repeat(Box<Node>, u32, Option<u32>),

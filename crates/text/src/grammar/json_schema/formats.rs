@@ -6,7 +6,7 @@ pub(super) const FORMATS: &[&str] = &["duration", "ipv4", "ipv6", "uri", "uuid"]
 /// Formats of JSON Schema that cannot be enforced here. Validators ignore all other unknown formats.
 pub(super) const UNSUPPORTED_FORMATS: &[&str] = &["regex", "uri-template"];
 
-/// Existing dates of RFC 3339; times without leap seconds, since only some of these exist.
+/// Existing dates of RFC 3339; times without leap seconds, since most of them would not exist.
 const DATE: &str = concat!(
     "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
     "|02-(?:0[1-9]|1[0-9]|2[0-8]))",
@@ -18,7 +18,7 @@ const HOST: &str = r"[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,31}(?:\.[a-zA-Z0-9](?:-?[a-z
 /// Words joined by dots, at most 62 characters.
 const MAILBOX: &str = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,20}(?:\.[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,20}){0,2}";
 
-/// Pointers of RFC 6901.
+/// JSON pointers of RFC 6901.
 const POINTER: &str = "(?:/(?:[^~/]|~[01])*)*";
 
 /// The pattern of a format that llguidance lacks, or whose own pattern in llguidance would match other
@@ -36,7 +36,7 @@ pub(super) fn format_pattern(format: &str) -> Option<String> {
     })
 }
 
-/// A format of llguidance whose texts are all of `format` too.
+/// A format of llguidance whose texts also are valid texts of `format`.
 pub(super) fn narrower(format: &str) -> Option<&'static str> {
     matches!(format, "iri" | "iri-reference" | "uri-reference").then_some("uri")
 }

@@ -43,7 +43,7 @@ enum Child<'s> {
     Property(&'s str),
     /// A property without a schema of its own.
     Other,
-    /// An item.
+    /// An item of an array.
     Item,
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::exact_number;
 
-/// All types of JSON.
+/// All JSON types.
 const TYPES: &[&str] = &["array", "boolean", "null", "number", "object", "string"];
 /// Keywords without effect on validation.
 const ANNOTATIONS: &[&str] = &["$comment", "default", "deprecated", "description", "examples", "title"];

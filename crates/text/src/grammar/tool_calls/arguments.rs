@@ -294,7 +294,7 @@ fn move_references(schema: &mut Value) {
 }
 
 /// An expression that excludes texts which would be parsed as another kind of value that the argument
-/// takes.
+/// accepts.
 fn not_read_otherwise(kinds: Kinds) -> String {
     let mut beginnings = String::new();
     let mut words: Vec<&str> = Vec::new();

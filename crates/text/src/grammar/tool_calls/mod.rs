@@ -40,7 +40,7 @@ pub struct CallableTool {
     pub arguments: Value,
 }
 
-/// Any text.
+/// Terminal that matches any text.
 const ANY: &str = "/(?s:.*)/";
 
 /// The Lark text of calls.
@@ -70,7 +70,7 @@ fn unsupported(format: ToolCallFormat) -> GrammarError {
 
 struct Writer<'s> {
     spec: &'s ToolCallSpec,
-    /// Rules and terminals.
+    /// Lark text of rules and terminals so far.
     lines: String,
     /// Bytes of schemas that were copied for an argument's references.
     n_copied_bytes: usize,
@@ -105,7 +105,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A text whose markers become control tokens where the model has such.
+    /// A text whose markers become control tokens if the model has them.
     fn literal(&self, text: &str) -> String {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -125,7 +125,7 @@ impl Writer<'_> {
         if parts.is_empty() { "\"\"".to_owned() } else { parts.join(" ") }
     }
 
-    /// One call of any tool; `call` is the text before the name.
+    /// Writes the rule of one call of any tool; `call` is the text before the name.
     fn one(&mut self, rule: &str, call: &str, spelling: &CallSpelling) {
         let tools = self.spec.tools.iter().enumerate();
         let number = if spelling.number.is_empty() { "" } else { " NUMBER " };

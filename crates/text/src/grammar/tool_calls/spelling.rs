@@ -27,16 +27,15 @@ pub(super) struct CallSpelling {
     pub also: &'static str,
     /// First character of calls that can only be the whole answer, as in a character class.
     pub first_char: &'static str,
-    /// Characters, as in a character class, that free text must not start with: it would be parsed as a
-    /// call even without `trigger`.
-    /// `trigger` does not stand before them.
+    /// Characters, as in a character class, that free text must not start with: it would be parsed as a call
+    /// even without `trigger`. They follow no `trigger`.
     pub bare: &'static str,
 }
 
 /// Style of a format's arguments.
 #[derive(Clone, Copy)]
 pub(super) enum ArgumentStyle {
-    /// One JSON object.
+    /// Arguments as one JSON object.
     Json,
     /// Tags around each argument; strings are written verbatim, other values as JSON.
     Tagged(&'static ArgumentTags),

@@ -2,6 +2,7 @@
 //! message's role.
 
 use super::reasoning_part::read_reasoning;
+use crate::cache_hints::read_cache_control;
 use crate::error::ApiError;
 use crate::image_source::{read_detail, read_image_url, read_url};
 use crate::json::{JsonType, Node};
@@ -35,12 +36,14 @@ pub(super) struct Content {
     pub parts: Vec<ContentPart>,
     /// Reasoning among the parts, if any.
     pub reasoning: Option<Reasoned>,
+    /// Marks of `cache_control`: for each the number of parts up to it, and the time in seconds.
+    pub marks: Vec<(usize, u32)>,
 }
 
 /// Reasoning parts of a message, joined.
 #[derive(Debug)]
 pub(super) struct Reasoned {
-    /// Their texts, joined by line breaks.
+    /// Texts of the reasoning parts, joined by line breaks.
     pub text: String,
     /// Path of the first reasoning part.
     pub path: String,
@@ -61,16 +64,17 @@ pub(super) fn read_content(node: &Node<'_, '_>) -> Result<Content, ApiError> {
     match node.json_type() {
         JsonType::String => {
             let parts = vec![ContentPart::Text(node.string(usize::MAX)?.into_owned())];
-            Ok(Content { parts, reasoning: None })
+            Ok(Content { parts, ..Content::default() })
         }
         JsonType::Array => {
             if node.is_empty_container() {
                 return Err(ApiError::empty_array(node.path()));
             }
-            let mut parts = Vec::new();
+            let (mut parts, mut marks) = (Vec::new(), Vec::new());
             let mut reasoning: Option<(Joined, String)> = None;
             node.elements(MAX_PARTS, |_, part| {
-                match read_part(&part)? {
+                let mut keep_s = None;
+                match read_part(&part, &mut keep_s)? {
                     Part::Text(text) => parts.push(ContentPart::Text(text)),
                     Part::Image(image) => parts.push(ContentPart::Image(image)),
                     Part::Reasoning(text) => {
@@ -78,10 +82,11 @@ pub(super) fn read_content(node: &Node<'_, '_>) -> Result<Content, ApiError> {
                         reasoning.get_or_insert_with(new).0.push(&text);
                     }
                 }
+                marks.extend(keep_s.map(|keep_s| (parts.len(), keep_s)));
                 Ok(())
             })?;
             let reasoning = reasoning.map(|(texts, path)| Reasoned { text: texts.finish(), path });
-            Ok(Content { parts, reasoning })
+            Ok(Content { parts, reasoning, marks })
         }
         _ => Err(node.wrong_type("a string or an array of content parts")),
     }
@@ -111,7 +116,8 @@ impl Joined {
     }
 }
 
-fn read_part(node: &Node<'_, '_>) -> Result<Part, ApiError> {
+/// Reads a part, and the time of its `cache_control`, if any.
+fn read_part(node: &Node<'_, '_>, keep_s: &mut Option<u32>) -> Result<Part, ApiError> {
     if node.json_type() == JsonType::String && !node.is_strict() {
         return Ok(Part::Text(node.string(usize::MAX)?.into_owned()));
     }
@@ -120,6 +126,10 @@ fn read_part(node: &Node<'_, '_>) -> Result<Part, ApiError> {
     node.members(usize::MAX, |key, value| match key {
         "type" if value.is_null() => value.put(&mut kind, None),
         "type" => value.put(&mut kind, Some(value.one_of(types)?)),
+        "cache_control" => {
+            *keep_s = read_mark(&value);
+            Ok(())
+        }
         _ => Ok(()),
     })?;
     let kind = kind.flatten().ok_or_else(|| ApiError::missing_required_parameter(node.path_of("type")))?;
@@ -133,6 +143,16 @@ fn read_part(node: &Node<'_, '_>) -> Result<Part, ApiError> {
     }
 }
 
+/// Reads Anthropic's `cache_control`, which clients of many providers send in OpenAI's form too. Other forms
+/// than Anthropic's have no effect, and the answer is the same without it.
+pub(super) fn read_mark(node: &Node<'_, '_>) -> Option<u32> {
+    let keep_s = read_cache_control(node).ok().flatten();
+    if keep_s.is_none() && !node.is_null() {
+        node.ignore();
+    }
+    keep_s
+}
+
 /// Reads a text or refusal part. Other content in the same object is refused, since it would be lost.
 fn read_text(node: &Node<'_, '_>, kind: &str) -> Result<String, ApiError> {
     let key = if kind == "refusal" { "refusal" } else { "text" };
@@ -142,8 +162,9 @@ fn read_text(node: &Node<'_, '_>, kind: &str) -> Result<String, ApiError> {
         _ if name == key && value.is_null() => value.put(&mut said, None),
         _ if name == key => value.put(&mut said, Some(value.string(usize::MAX)?.into_owned())),
         "text" | "refusal" if value.is_null() => Ok(()),
-        // Marks for caching and citations, which strict servers also accept.
-        "cache_control" | "annotations" => {
+        "cache_control" => Ok(()),
+        // Citations, which strict servers also accept.
+        "annotations" => {
             value.ignore();
             Ok(())
         }
@@ -156,7 +177,7 @@ fn read_text(node: &Node<'_, '_>, kind: &str) -> Result<String, ApiError> {
 /// Reads an image, in the form of chat completions or of Responses.
 ///
 /// # Errors
-/// Errors of its URL; a refusal where no model takes images.
+/// Errors of the image's URL; a refusal if no model takes images.
 fn read_image(node: &Node<'_, '_>, kind: &str) -> Result<ImagePart, ApiError> {
     let param = || node.path_of(kind);
     let (mut image, mut detail) = (None, None);

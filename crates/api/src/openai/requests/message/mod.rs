@@ -4,12 +4,15 @@ mod content;
 mod reasoning_part;
 mod tool_calls;
 
-use content::{Content, read_content};
+use content::{Content, read_content, read_mark};
 use tool_calls::read_tool_calls;
 
 use crate::error::ApiError;
 use crate::json::{Node, TreeBudget};
-use crate::spec::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall, check_replies};
+use crate::spec::{
+    CachePoint, ContentPart, MAX_CACHE_POINTS, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall,
+    check_replies,
+};
 
 /// Keys of a message. Those from `annotations` on have no effect: other servers' answers contain them, and
 /// clients send them back. The last six would change the answer: `prefix` (DeepSeek, Mistral) and `partial`
@@ -49,6 +52,8 @@ pub struct Messages {
     pub messages: Vec<Message>,
     /// Path of the parameter that leaves the last message open, if any.
     pub open: Option<String>,
+    /// Places of `cache_control`: the last ones, whose prefixes contain those of the others.
+    pub cache_points: Vec<CachePoint>,
 }
 
 /// Reads `messages`. Takes the values of their trees from `budget`.
@@ -57,14 +62,19 @@ pub struct Messages {
 /// A 400 that names the path.
 pub fn read_messages(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Messages, ApiError> {
     let mut messages: Vec<Message> = Vec::new();
-    let (mut open, mut n_open) = (None, 0);
+    let (mut open, mut n_open, mut cache_points) = (None, 0, Vec::new());
     node.elements(MAX_MESSAGES, |_, element| {
-        let (message, mark) = read_message(&element, budget)?;
+        let ReadMessage { message, open: mark, marks } = read_message(&element, budget)?;
+        let (n_messages, parts) = (messages.len() + 1, message.content.as_deref().unwrap_or_default());
+        cache_points.extend(
+            marks.iter().map(|&(n_parts, keep_s)| CachePoint::behind(n_messages, parts, n_parts, keep_s)),
+        );
         messages.push(message);
         n_open += usize::from(mark.is_some());
         open = mark;
         Ok(())
     })?;
+    cache_points.drain(..cache_points.len().saturating_sub(MAX_CACHE_POINTS));
     let last = messages.last().ok_or_else(|| ApiError::empty_array(node.path()))?;
     if let Some(mark) = open.as_ref().filter(|_| last.role != Role::Assistant) {
         let reason = "Only a last message of the assistant can be continued.";
@@ -75,7 +85,7 @@ pub fn read_messages(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Mes
         node.ignore_as("messages[].prefix");
     }
     check_replies(&messages, |idx, key| format!("{}[{idx}].{key}", node.path()))?;
-    Ok(Messages { messages, open })
+    Ok(Messages { messages, open, cache_points })
 }
 
 /// The members of a message read so far.
@@ -90,10 +100,18 @@ struct Parts {
     refusal: Option<String>,
 }
 
-/// Reads a message. Also returns the path of its parameter that leaves it open, if any.
-fn read_message(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(Message, Option<String>), ApiError> {
+/// A message with what stands beside its content.
+struct ReadMessage {
+    message: Message,
+    /// Path of its parameter that leaves it open, if any.
+    open: Option<String>,
+    /// Numbers of parts up to the marks of `cache_control`, and their times in seconds.
+    marks: Vec<(usize, u32)>,
+}
+
+fn read_message(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ReadMessage, ApiError> {
     let mut parts = Parts::default();
-    let mut open = None;
+    let (mut open, mut keep_s) = (None, None);
     budget.take(1, node)?;
     let keys = if node.is_strict() { &KEYS[..N_STRICT_KEYS] } else { KEYS };
     node.known_members(keys, |key, value| {
@@ -131,11 +149,16 @@ fn read_message(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(Message
                 }
             }
             "images" | "videos" | "files" | "attachments" => refuse_media(&value)?,
+            "cache_control" => keep_s = read_mark(&value),
             _ => value.ignore(),
         }
         Ok(())
     })?;
-    Ok((parts.into_message(node)?, open))
+    let mut marks =
+        parts.content.as_mut().map(|content| std::mem::take(&mut content.marks)).unwrap_or_default();
+    // A mark of the whole message is behind all of its parts.
+    marks.extend(keep_s.map(|keep_s| (usize::MAX, keep_s)));
+    Ok(ReadMessage { message: parts.into_message(node)?, open, marks })
 }
 
 /// Refuses media, which would be lost.

@@ -138,7 +138,7 @@ impl EmbeddingRequest {
 pub struct PairsRequest {
     /// Parameters that all four endpoints share.
     pub options: PoolingOptions,
-    /// First texts of the pairs: one, or as many as second texts.
+    /// First texts of the pairs: one, or one for each second text.
     pub first: Vec<Prompt>,
     /// Second texts of the pairs.
     pub second: Vec<Prompt>,

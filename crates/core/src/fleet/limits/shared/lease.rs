@@ -8,11 +8,11 @@ use std::sync::Arc;
 /// After this time without the pool, everything that gateways used beyond an equal part has left the minute:
 /// the lease, the minute and its last quarter of a second, and how far apart gateways may have noticed.
 const OTHERS_HAVE_YIELDED: Nanos = Nanos(LEASE.0 + 62_000_000_000);
-/// Time for which the pool's answer that nothing is left holds.
+/// Time for which the pool's answer that a limit is used up holds.
 const FINAL_FOR: Nanos = Nanos(50_000_000);
-/// Interval at which the pool is asked whether a scope is still short.
+/// Interval between queries to the pool whether a scope is still short.
 const ASK_IF_SHORT: Nanos = Nanos(500_000_000);
-/// A share that is not used is given back after this time.
+/// A share that is not used is returned after this time.
 const UNUSED_FOR: Nanos = Nanos(5_000_000_000);
 /// Longest time without a report of a share to the pool, so that the pool does not drop the scope.
 const REFRESH: Nanos = Nanos(20_000_000_000);
@@ -39,7 +39,7 @@ pub(super) struct Lease {
     is_known: bool,
     need: Amounts,
     free: Amounts,
-    /// Time at which the pool answered that nothing more is left.
+    /// Time at which the pool answered that the limit is used up.
     final_at: Option<Timestamp>,
     is_short: bool,
     told_at: Option<Timestamp>,
@@ -81,7 +81,7 @@ impl Lease {
         }
     }
 
-    /// Amounts that may be used here now; `None` where there is no limit.
+    /// Amounts that this gateway may use now; `None` for absent limits.
     pub fn allowed(&self, standing: &Standing, now: Timestamp) -> [Option<u64>; 3] {
         let age = standing.heard_at.map(|at| now.since(at));
         std::array::from_fn(|k| {
@@ -98,7 +98,7 @@ impl Lease {
         })
     }
 
-    /// Whether the pool has just answered that nothing is left for a request which lacks these amounts.
+    /// Whether the pool has just answered that nothing is left for a request that needs these amounts.
     pub fn is_final(&self, lacks: Amounts, now: Timestamp) -> bool {
         let is_fresh = self.final_at.is_some_and(|at| now.since(at) < FINAL_FOR);
         is_fresh && (0..3).any(|k| lacks[k] > self.free[k])
@@ -111,7 +111,7 @@ impl Lease {
         }
     }
 
-    /// Notes that other gateways want more than is left.
+    /// Notes that other gateways need more than is left.
     pub fn set_short(&mut self) {
         self.is_short = true;
     }
@@ -173,7 +173,7 @@ impl Lease {
         LeaseRequestEntry { name: name.clone(), limits: self.limits, keep, need: lacking, want, yields }
     }
 
-    /// Takes over the pool's answer.
+    /// Applies the pool's answer.
     pub fn told(&mut self, told: &LeaseReplyEntry, is_listed: bool, standing: &Standing, now: Timestamp) {
         self.share = told.share;
         self.free = told.free;

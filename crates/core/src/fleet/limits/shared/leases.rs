@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// cannot wait is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undecided {
-    /// The pool must be asked; if it has nothing, the request is refused with this.
+    /// The pool must be queried; if it has nothing, the request is refused with this error.
     LeaseRequest(LimitRefusal),
     /// The request may not begin.
     Refused(LimitRefusal),
@@ -53,7 +53,7 @@ impl Leases {
         }
     }
 
-    /// Charges all scopes with one request that uses at most `n_tokens` tokens, or none of them.
+    /// Charges all scopes together with one request that uses at most `n_tokens` tokens, or charges none.
     ///
     /// # Errors
     /// When a limit would be exceeded, or a share while the pool may have more.
@@ -78,8 +78,7 @@ impl Leases {
         }
     }
 
-    /// Number of gateways that share limits, as far as is known, and of scopes of which this one holds a
-    /// share.
+    /// Number of gateways known to share limits, and number of scopes of which this one holds a share.
     pub fn standing(&self) -> (u64, usize) {
         (self.standing.n_gateways, self.leases.len())
     }
@@ -94,7 +93,7 @@ impl Leases {
         self.limiter.cancel(reservation);
     }
 
-    /// Remaining parts of the limits, as far as this gateway knows.
+    /// Remaining parts of the limits, as far as this gateway can tell.
     pub fn status(&mut self, scopes: &[Scope], now: Timestamp) -> Status {
         let mut status = Status::default();
         for scope in scopes {
@@ -129,7 +128,7 @@ impl Leases {
         self.standing.is_answered
     }
 
-    /// Creates the next question. At most one is in flight: it is followed by [`Self::told`] or
+    /// Creates the next query. At most one is in flight: it is followed by [`Self::told`] or
     /// [`Self::not_told`].
     pub fn ask(&mut self, now: Timestamp) -> LeaseRequest {
         self.forget_unused(now);
@@ -158,8 +157,8 @@ impl Leases {
         LeaseRequest { number: self.number, is_last: false, entries: entries.collect() }
     }
 
-    /// Creates the last question: usage stays counted until its minute is over, the rest of the shares is
-    /// given back.
+    /// Creates the last query: usage stays counted until its minute is over, the rest of the shares is
+    /// returned.
     pub fn ask_last(&mut self, now: Timestamp) -> LeaseRequest {
         self.leases.values_mut().for_each(Lease::set_short);
         LeaseRequest { is_last: true, ..self.ask(now) }
@@ -170,7 +169,7 @@ impl Leases {
         self.after.is_some()
     }
 
-    /// Takes over the answer to the last question.
+    /// Applies the answer to the last query.
     pub fn told(&mut self, ask: &LeaseRequest, told: &LeaseReply, now: Timestamp) {
         self.standing.is_answered = !told.is_settling;
         self.standing.epoch = told.epoch;
@@ -218,7 +217,7 @@ impl Leases {
         leases.retain(|name, lease| !lease.is_gone(limiter.used(name, now), now));
     }
 
-    /// Notes the amounts that the request lacks, or refuses it if the pool has nothing left.
+    /// Notes the amounts that the request needs, or refuses it if the pool has nothing left.
     fn wait_for(
         &mut self,
         scopes: &[Scope],

@@ -1,22 +1,22 @@
 //! Limits that hold over several gateways. Each gateway may use a share of every limit, and the sum of the
-//! shares never exceeds the limit. Since each gateway keeps the last minute within its share, all of them
-//! keep it within the limit, to the token.
+//! shares never exceeds the limit. Since each gateway keeps its use of the last minute within its share, all
+//! of them together stay within the limit, to the token.
 //!
 //! [`Leases`] is a gateway's side: it admits requests within its shares and asks for changes of them.
-//! [`Pool`] answers the questions of all gateways and grants shares that no gateway has. In production the
-//! pool is a script that Redis runs; [`Pool`] is the same in Rust, against which the script is tested. Both
-//! have no sockets and clocks.
+//! [`Pool`] answers all gateways and grants shares that no gateway has. In production the pool is a script
+//! that Redis runs; [`Pool`] is the same in Rust, against which the script is tested. Both have no sockets
+//! and clocks.
 //!
-//! - A share that a gateway gives back is not used from the moment when it is reported, before the report has
-//!   arrived. Shares are reported as absolute numbers, so that lost, late and repeated messages do no harm;
-//!   they are numbered, so that a late one cannot overtake a newer one.
-//! - Each gateway leases an equal part of a limit in advance, and more as it needs it. Once a gateway wants
-//!   more than is left, the others give back their unused shares, and all ask for each request, until no
-//!   gateway has lacked anything for a while.
+//! - A gateway stops using a share that it returns when it sends the report, before the report has arrived.
+//!   Shares are reported as absolute numbers, so that lost, late and repeated messages do no harm; they are
+//!   numbered, so that a late one cannot overtake a newer one.
+//! - Each gateway leases an equal part of a limit in advance, and more as it needs it. Once a gateway needs
+//!   more than is left, the others return their unused shares, and all of them query the pool for each
+//!   request, until no gateway has been short for a while.
 //! - If the pool does not answer, a gateway uses its shares for [`LEASE`], then at most an equal part, and a
 //!   full equal part once the usage of others beyond theirs has left the minute.
-//! - A pool that has lost its memory, or was not reached by any gateway for a while, grants nothing until all
-//!   had time to report their shares.
+//! - A pool that has lost its memory, or was not reached by any gateway for a while, grants no shares until
+//!   all gateways had time to report theirs.
 
 mod lease;
 mod leases;
@@ -39,10 +39,10 @@ pub const MAX_ENTRIES: usize = 256;
 /// Largest limit; higher limits count as this, since numbers of the pool are doubles.
 const MOST: u64 = 1 << 53;
 
-/// One number for each of requests in a minute, tokens in a minute, and requests at a time.
+/// Numbers of requests in a minute, tokens in a minute, and concurrent requests.
 pub type Amounts = [u64; 3];
 
-/// Report of a gateway to the pool, with the shares that it asks for.
+/// Report of a gateway to the pool, with the shares that it requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaseRequest {
     /// Number of the question, which increases with each question of a gateway.
@@ -53,20 +53,20 @@ pub struct LeaseRequest {
     pub entries: Vec<LeaseRequestEntry>,
 }
 
-/// Shares of a scope that a gateway has and wants.
+/// Shares of a scope that a gateway has and requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRequestEntry {
     /// Name of the scope.
     pub name: Arc<str>,
     /// Whole limits of the scope.
     pub limits: [Option<u64>; 3],
-    /// The share that the gateway goes on using.
+    /// The share that the gateway keeps.
     pub keep: Amounts,
-    /// Amounts that waiting requests lack.
+    /// Amounts that waiting requests need.
     pub need: Amounts,
-    /// Amounts that it asks for besides, if no other gateway needs them.
+    /// Further amounts to grant, if no other gateway needs them.
     pub want: Amounts,
-    /// Whether it keeps no more than it uses.
+    /// Whether the gateway returns its unused shares.
     pub yields: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct LeaseReply {
     pub is_settling: bool,
     /// Replies, one for each entry of the question.
     pub entries: Vec<LeaseReplyEntry>,
-    /// Scopes of which a gateway wanted more than was left, within the last seconds.
+    /// Scopes of which a gateway requested more than was left, within the last seconds.
     pub short: Vec<Arc<str>>,
 }
 

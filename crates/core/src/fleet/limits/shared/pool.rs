@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Amounts, LEASE, LeaseReply, LeaseReplyEntry, LeaseRequest, LeaseRequestEntry};
 
 const LEASE_MS: u64 = LEASE.0 / 1_000_000;
-/// Time for which the usage of a gateway that has gone counts, until its minute is over.
+/// Time for which the usage of a lost gateway counts, until its minute is over.
 const HOLD_MS: u64 = LEASE_MS + 61_000;
 /// Time without any gateway after which some may have continued without the pool.
 const GAP_MS: u64 = 1_500;
@@ -15,7 +15,7 @@ const GAP_MS: u64 = 1_500;
 const SETTLING_MS: u64 = 2_000;
 /// Time after its last question from which a gateway is not waited for.
 const PRESENT_MS: u64 = 1_000;
-/// Time for which a scope counts as short after a gateway wanted more than was left.
+/// Time for which a scope counts as short after a gateway requested more than was left.
 const SHORT_MS: u64 = 2_000;
 /// Time for which the report of a gateway about a scope that is short counts.
 const YIELDED_MS: u64 = 150;
@@ -30,7 +30,7 @@ pub struct Pool {
     last_ms: u64,
     gateways: BTreeMap<String, Gateway>,
     scopes: BTreeMap<Arc<str>, BTreeMap<String, Share>>,
-    /// For each scope, the time since which and until which it is short.
+    /// Start and end of the time in which each scope is short.
     short: BTreeMap<Arc<str>, (u64, u64)>,
 }
 

@@ -10,12 +10,11 @@ use crate::request::TokenId;
 use crate::scheduling::sequence::{Running, Sequence};
 use price::{DraftPrice, Undrafted};
 
-/// Number of drafts that are looked up though none is worth verifying, to compare look-up with the draft
+/// Number of drafts that are looked up even if none is worth verifying, to compare look-up with the draft
 /// model.
 const N_JUDGED: usize = 4;
 
-/// Number of passes of the draft model that run whatever their expected gain; those after the warm-up
-/// measure the time of a pass.
+/// Number of passes of the draft model that always run; those after the warm-up measure the time of a pass.
 const N_TIMED_PASSES: u64 = 8;
 
 /// Number of steps without a pass of the draft model after which one is timed again, since its time may
@@ -65,7 +64,8 @@ impl Scheduler {
         }
     }
 
-    /// Leaves one draft to the draft model if it has not been timed often enough and makes no other.
+    /// Leaves one draft to the draft model if it has not been timed often enough and has no other draft to
+    /// make.
     fn time_draft_model(&mut self) {
         let is_known =
             self.n_draft_passes >= N_TIMED_PASSES && self.n_steps_without_pass < STEPS_BETWEEN_PASSES;
@@ -131,7 +131,7 @@ impl Scheduler {
         of_request.min(of_context).min(of_step as usize)
     }
 
-    /// The drafts that an executor proposed, as far as they can be scheduled.
+    /// The drafts that an executor proposed and that can be scheduled.
     pub(super) fn usable_drafts<'a>(&self, proposed: &'a [TokenId]) -> &'a [TokenId] {
         let most = proposed.len().min(self.config.max_draft_tokens as usize);
         let in_vocabulary = |token: &&TokenId| self.admission.is_token(**token);

@@ -34,8 +34,8 @@ impl Undrafted {
     }
 }
 
-/// The price of drafts in a step. Draft `j` of a sequence is worth `acceptance^j` tokens; it must give more
-/// tokens in the time that it adds than the step gives in that time without drafts.
+/// The price of drafts in a step. Draft `j` of a sequence is worth `acceptance^j` tokens; a draft must yield
+/// more tokens for its time than the step yields in that time without drafts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DraftPrice<'a> {
     shape: StepShape,
@@ -124,7 +124,7 @@ mod tests {
         step(n_users).price(model, &untimed).map_or(0, |price| price.n_worthwhile(acceptance, 1, 16))
     }
 
-    /// Drafts of a draft model for each sequence, as far as a pass for all is worth its time.
+    /// Drafts of a draft model for each sequence, as long as a pass for all is worth its time.
     fn n_made(model: &StepTimeModel, of_draft: &StepTimeModel, n_users: usize, acceptance: f64) -> usize {
         let price = step(n_users).price(model, of_draft).expect("it was timed");
         let each = price.n_worth_making(acceptance, 1, 16);

@@ -1,5 +1,5 @@
-//! Priority of light tenants, which ask for little beside others that ask for much. Their prompts are
-//! computed in steps without other tenants' tokens, every second one at most, and while there is such a
+//! Priority of light tenants, which request little beside others that request much. Their prompts are
+//! computed in steps without other tenants' tokens, at most every second step, and while there is such a
 //! tenant the other steps are short: its first token comes about as soon as if it were alone. Does not know
 //! blocks.
 
@@ -92,8 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// Schedules chunks of light tenants and nothing else; `false` if there are none, and after a step that
-    /// did so.
+    /// Schedules chunks of light tenants only; `false` if there are none, and after a step that did so.
     pub(in crate::scheduling::scheduler) fn schedule_light_alone(
         &mut self,
         budget: &mut StepBudget,

@@ -37,9 +37,9 @@ pub(in crate::scheduling::scheduler) fn has_others(running: &[Sequence<Running>]
 pub struct MaskReport {
     /// Sequence that the masks are for.
     pub sequence: SequenceId,
-    /// Number of the masks.
+    /// Number that identifies the masks.
     pub number: u64,
-    /// Time spent on these masks.
+    /// Duration of the evaluation of these masks.
     pub took: Nanos,
     /// Time of all masks of the request since the last report.
     pub charged: Nanos,
@@ -51,7 +51,7 @@ pub(in crate::scheduling::scheduler) struct SlowMasks {
     tenants: BTreeMap<TenantId, Timestamp>,
     /// Masks to be evaluated before a step needs them.
     begun: Vec<Arc<SequenceMasks>>,
-    /// Number of the latest masks.
+    /// Number of the latest masks, counted from 1.
     n_made: u64,
 }
 

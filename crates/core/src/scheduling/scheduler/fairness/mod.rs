@@ -35,7 +35,7 @@ pub struct WaitingQueue {
 
 #[derive(Debug, Default)]
 struct Tenant {
-    /// Service that the tenant has had, in token costs.
+    /// Service that the tenant has received, in token costs.
     served: u64,
     queue: BTreeMap<Rank, Sequence<Waiting>>,
 }
@@ -61,7 +61,7 @@ impl WaitingQueue {
         self.tenants.iter().filter(|(_, tenant)| !tenant.queue.is_empty()).map(|(id, _)| id)
     }
 
-    /// Service that a tenant has had.
+    /// Service that a tenant has received.
     pub fn served(&self, tenant: &TenantId) -> u64 {
         self.tenants.get(tenant).map_or(self.floor, |tenant| tenant.served)
     }
@@ -85,7 +85,7 @@ impl WaitingQueue {
         self.n_sequences += 1;
     }
 
-    /// The next sequence.
+    /// The sequence that is next.
     pub fn first_mut(&mut self) -> Option<&mut Sequence<Waiting>> {
         let tenant = self.first_tenant()?.clone();
         Some(self.tenants.get_mut(&tenant)?.queue.first_entry()?.into_mut())
@@ -116,6 +116,13 @@ impl WaitingQueue {
     /// Charges `tenant` for an output token.
     pub fn charge_output(&mut self, tenant: &TenantId) {
         self.charge(tenant, OUTPUT_TOKEN_COST);
+    }
+
+    /// Charges `tenant` for output tokens.
+    pub fn charge_outputs(&mut self, tenant: &TenantId, n_tokens: u64) {
+        if n_tokens > 0 {
+            self.charge(tenant, n_tokens * OUTPUT_TOKEN_COST);
+        }
     }
 
     /// Resets the service of all tenants, for when none has sequences any more.

@@ -1,4 +1,4 @@
-//! WebSocket mode of OpenAI's Responses: a connection on which messages ask for responses, told by the same
+//! WebSocket mode of OpenAI's Responses: a connection on which messages request responses, sent as the same
 //! events as streams. Does not know how responses are generated.
 
 mod session;
@@ -21,9 +21,9 @@ use super::super::json_body::AppState;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
-use crate::retry_after::retry_after_s;
+use throng_http::retry_after::retry_after_s;
 
-/// `GET /v1/responses` that asks for a WebSocket connection.
+/// `GET /v1/responses` with an upgrade to a WebSocket connection.
 pub(in crate::routes) async fn connect(
     State(app): AppState,
     Extension(caller): Extension<Arc<Caller>>,
@@ -75,7 +75,7 @@ fn accept(app: &App, request: &mut Request) -> Result<Handshake<Body>, ApiError>
     Ok(handshake)
 }
 
-/// The headers of the request that opens a connection, without those that concern it alone.
+/// The headers of the request that opens a connection, without those that concern only that request.
 fn headers_of_messages(headers: &HeaderMap) -> HeaderMap {
     let mut kept = headers.clone();
     for name in [

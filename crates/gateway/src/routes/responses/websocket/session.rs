@@ -1,5 +1,5 @@
-//! An open connection: takes messages, tells events, and ends when the client, its key, its age or the server
-//! says so. Does not know what the messages ask for.
+//! An open connection: takes messages, sends events, and ends because of the client, its key, its age or the
+//! server. Does not know the content of messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::Opening;
 use super::step::{Step, begin};
 use crate::app::App;
-use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::rejection::memory_full;
-use crate::retry_after::retry_after_s;
 use crate::turns::{LanePasts, MessageTurn};
+use throng_auth::Tenant;
+use throng_http::retry_after::retry_after_s;
 
-/// Interval of looks at key and age.
+/// Interval between checks of key and age.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A client that sends so many unreadable messages within the time is closed.
+/// Number of unreadable messages within the time at which a client is disconnected.
 const MAX_FAULTS: u32 = 20;
 const FAULT_TIME: Duration = Duration::from_secs(10);
 
@@ -59,9 +59,9 @@ struct Waiting {
 
 /// Close of a connection, which is due once the events of its running responses have been sent.
 struct Closing {
-    /// Told to requests that come too late.
+    /// Error for requests that come too late.
     refusal: ApiError,
-    /// Whether the connection tells it without being asked.
+    /// Whether the connection sends the error without a request.
     is_told: bool,
     code: CloseCode,
     reason: &'static str,
@@ -159,7 +159,7 @@ impl Session {
         Ok(tenant)
     }
 
-    /// Takes a message.
+    /// Takes a message of the client.
     async fn take(&mut self, text: Bytes) -> Result<(), Ended> {
         self.last_used = Instant::now();
         let ClientMessage { lane, generates } = match ClientMessage::of(&text) {
@@ -237,7 +237,8 @@ impl Session {
         self.close(closing).await
     }
 
-    /// Begins no more requests, refuses those that wait, and closes once the running ones have been told.
+    /// Begins no more requests, refuses waiting ones, and closes once the events of the running ones have
+    /// been sent.
     async fn close(&mut self, closing: Closing) -> Result<(), Ended> {
         let refusal = closing.refusal.clone();
         self.closing = Some(closing);

@@ -24,13 +24,13 @@ use crate::turns::MessageTurn;
 pub(super) enum Step {
     /// The next event; more may follow.
     Event(Answering, Bytes),
-    /// The end behind its last event.
+    /// The end of a stream, after its last event.
     Ended(Lane),
     /// A refusal: it does not begin.
     Refused(Lane, ApiError),
 }
 
-/// A response that tells its events.
+/// A response that sends its events.
 #[derive(Debug)]
 pub(super) struct Answering {
     lane: Lane,
@@ -42,7 +42,7 @@ pub(super) struct Answering {
     memory: Reservation,
 }
 
-/// Begins the response that a message asks for.
+/// Begins the response that a message requests.
 pub(super) async fn begin(app: Arc<App>, caller: Arc<Caller>, body: HeldBody, message: MessageTurn) -> Step {
     let lane = message.lane.clone();
     let memory = app.work.memory.clone();

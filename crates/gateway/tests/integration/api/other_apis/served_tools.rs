@@ -72,6 +72,21 @@ pub(super) fn shop() -> Value {
 }
 
 #[tokio::test]
+async fn tokens_are_counted_with_the_tools_of_servers_and_nothing_is_called() {
+    let (server, seen) = start(|_| {}).await;
+    let mut client = server.connect().await;
+    let body = asking("Good day", json!({"tools": shop()}));
+    let counted = client.post("/v1/responses/input_tokens", &body).await.json();
+    let told = client.post("/v1/responses", &body).await.json();
+    assert_eq!(kinds(&told), ["mcp_list_tools", "message"], "one turn");
+    assert_eq!(counted["input_tokens"], told["usage"]["input_tokens"]);
+    let unknown = json!({"tools": [{"type": "mcp", "server_label": "nowhere"}]});
+    let refused = client.post("/v1/responses/input_tokens", &asking("Good day", unknown)).await;
+    assert_eq!((refused.status, refused.error().3.as_str()), (400, "invalid_value"));
+    assert!(seen.asked.lock().expect("no panic").is_empty());
+}
+
+#[tokio::test]
 async fn a_response_has_several_turns_whole_and_streamed() {
     let (server, seen) = start(|_| {}).await;
     let mut client = server.connect().await;

@@ -26,14 +26,14 @@ fn digit_then(low: u8, high: u8, rest: &str) -> Option<RegexAst> {
     (low <= high).then(|| regex(&format!("[{}-{}]{rest}", char::from(low), char::from(high))))
 }
 
-/// Any fraction.
+/// Expression for any fraction.
 const FRACTION: &str = r"(\.[0-9]+)?";
 
 /// Kind of numbers in a set. Integers have separate expressions, without a remainder after the last digit,
 /// from which llguidance detects the end of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// All numbers.
+    /// All numbers are allowed.
     Any,
     /// Numbers without a fraction.
     Integers,

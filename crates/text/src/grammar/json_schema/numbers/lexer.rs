@@ -55,7 +55,7 @@ impl Numbers {
     }
 }
 
-/// Adds a lexeme like llguidance adds those of JSON schemas. Returns its index.
+/// Adds a lexeme in the same way as llguidance does for JSON schemas. Returns its index.
 fn add(spec: &mut LexerSpec, expression: ExprRef) -> Result<usize, GrammarError> {
     let name = String::new();
     let idx = spec.add_greedy_lexeme(name, RegexAst::ExprRef(expression), false, None, usize::MAX);
@@ -74,7 +74,7 @@ struct Replacer<'n> {
     /// The expressions of [`INTEGER`] and [`NUMBER`].
     integer: ExprRef,
     number: ExprRef,
-    /// Replaced expressions.
+    /// Expressions that have been replaced.
     done: HashMap<ExprRef, ExprRef>,
     /// Expressions without divisibility tests.
     clean: HashSet<ExprRef>,

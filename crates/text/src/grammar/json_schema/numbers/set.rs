@@ -27,7 +27,7 @@ struct Constant {
     text: String,
 }
 
-/// A `multipleOf`.
+/// A divisor of all numbers in the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Multiple {
     coefficient: u32,

@@ -37,7 +37,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that in calm times only what does not fit is refused.
+    /// Checks that in calm times only requests that do not fit are refused.
     pub(super) fn judge(&mut self, waiting: &Waiting, refusal: LimitRefusal) -> Result<(), String> {
         if matches!(refusal, LimitRefusal::NeverFits { .. })
             || self.now < self.calm_since

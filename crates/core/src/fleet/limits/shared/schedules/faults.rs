@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// Drops the usage of dead gateways, which only the pool has and loses with its memory.
+    /// Drops the usage of lost gateways, which only the pool has and loses with its memory.
     fn forget_dead(&mut self) {
         let alive: Vec<&str> = self.gateways.iter().map(|gateway| gateway.id.as_str()).collect();
         self.begun.retain(|begun| alive.contains(&begun.gateway.as_str()));

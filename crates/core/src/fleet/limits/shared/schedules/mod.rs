@@ -22,7 +22,7 @@ const MINUTE: Nanos = Nanos(60_000_000_000);
 const BUCKET: Nanos = Nanos(250_000_000);
 const PATIENCE: Nanos = Nanos(250_000_000);
 const TICK: Nanos = Nanos(50_000_000);
-/// Time before a refusal in which usage may have been given back since.
+/// Time before a refusal in which other gateways may have returned usage.
 const RECENTLY: Nanos = Nanos(600_000_000);
 
 /// Bugs that the test must find.
@@ -30,15 +30,15 @@ const RECENTLY: Nanos = Nanos(600_000_000);
 enum Bug {
     /// Overtaken questions count.
     LateQuestionsCount,
-    /// Shares of a dead gateway are granted at once.
+    /// Shares of a lost gateway are granted at once.
     DeadGatewaysAreForgotten,
     /// A pool that has lost its memory grants shares at once.
     EmptyPoolGives,
-    /// A gateway uses what it has given back until the report reaches the pool.
+    /// A gateway uses returned shares until the report reaches the pool.
     GivenBackAndUsed,
-    /// A gateway without answers uses an equal part at once, whatever others have used.
+    /// A gateway without answers uses an equal part at once, without regard to the use of others.
     EqualPartAtOnce,
-    /// Unused shares are never given back.
+    /// Unused shares are never returned.
     NothingIsGivenBack,
 }
 
@@ -92,7 +92,7 @@ struct World {
     /// Requests that waited, ended or gave tokens back: the time and the number of tokens.
     moved: Vec<(Timestamp, u64)>,
     n_judged: usize,
-    /// Last time at which a gateway without an answer of the pool used a scope that the pool did not know.
+    /// Last time at which a gateway without an answer of the pool used a scope that was unknown to the pool.
     blind_at: Timestamp,
 }
 
