@@ -7,6 +7,7 @@ from pathlib import Path
 
 import openai
 import pytest
+from processes import children
 
 PROMPT = "The sailor said that"
 N_LONG = 400
@@ -26,8 +27,7 @@ def text_of(server, n_tokens=100):
 
 def ranks_of(server):
     """The processes of the other ranks."""
-    children = Path(f"/proc/{server.process.pid}/task").glob("*/children")
-    return sorted({int(pid) for file in children for pid in file.read_text().split()})
+    return children(server.process.pid)
 
 
 def wait_until_gone(ranks):

@@ -152,3 +152,11 @@ def test_a_refused_request_brings_its_model_and_an_unused_one_goes(start, settin
         assert int(refused.headers["retry-after"]) > 0
         wait_until(lambda: ask(server, "one").status_code == 200)
         wait_until(lambda: served(server) == {BASE})
+
+
+def test_a_model_that_ollama_has_unloaded_is_gone_with_the_answer(start, settings):
+    with start("--config", settings(idle_unload_s=300)) as server:
+        assert ask(server, "one").status_code == 200
+        told = httpx.post(f"{server.url}/api/generate", json={"model": "one", "keep_alive": 0}, timeout=60).json()
+        assert (told["done"], told["done_reason"]) == (True, "unload")
+        assert served(server) == {BASE}

@@ -114,6 +114,19 @@ def test_what_cannot_sleep_is_refused(start):
         assert order(server, "wake").json()["state"] == "loaded"
 
 
+@pytest.mark.parametrize("path", ["tokenize", "infill"])
+def test_requests_without_a_name_wake_the_only_model(start, path):
+    with start() as server:
+        body = {"prompt": "Hello"} if path == "tokenize" else {"input_prefix": "a", "input_suffix": "b"}
+        awake = httpx.post(f"{server.url}/{path}", json=body)
+        assert order(server, "sleep").status_code == 200
+        # A request that needs a name and has none wakes nobody.
+        refused = httpx.post(f"{server.url}/v1/completions", json={"prompt": "a"})
+        assert (refused.json()["error"]["param"], state(server)) == ("model", "sleeping"), refused.text
+        woken = httpx.post(f"{server.url}/{path}", json=body, timeout=60)
+        assert (woken.status_code, woken.json()) == (awake.status_code, awake.json()), woken.text
+
+
 def test_with_never_only_the_operator_wakes_a_model(start, tmp_path):
     file = tmp_path / "throng.toml"
     file.write_text('[gateway.on_demand]\non_request = "never"\n')

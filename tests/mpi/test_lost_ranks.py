@@ -18,6 +18,7 @@ import httpx
 import pytest
 from jobs import MPIRUN, OPTIONS, agent_of, on_hosts, ranks_of_job
 from ports import free_port
+from processes import children
 
 pytestmark = pytest.mark.nightly
 
@@ -162,11 +163,6 @@ def mend(url, replica):
     body = {"model": "throng-starter", "prompt": "The", "max_tokens": 2}
     with contextlib.suppress(httpx.HTTPError):
         httpx.post(f"{url}/v1/completions", json=body, headers={"x-throng-replica": replica}, timeout=GAP_LIMIT_S)
-
-
-def children(pid):
-    files = Path(f"/proc/{pid}/task").glob("*/children")
-    return sorted({int(child) for file in files for child in file.read_text().split()})
 
 
 def test_no_stream_hangs_fails_or_has_other_text(binary, tmp_path):

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use throng_core::engine::recording::LoadObserver;
 use throng_core::engine::{
-    EXECUTOR_TIMEOUT, EngineConfig, EngineCore, EngineState, EngineStats, Epoch, Input, InputLog, StepRecord,
-    SubmitError,
+    EngineConfig, EngineCore, EngineState, EngineStats, Epoch, Input, InputLog, StepRecord, SubmitError,
 };
 use throng_core::request::{Request, RequestId};
 use throng_core::scheduling::block_exchange::BlockLayout;
@@ -34,7 +33,7 @@ use crate::stream::TokenStream;
 const MAX_SILENCE: Nanos = Nanos::from_ms(1_500);
 
 /// Silence of the engine thread after which it counts as lost.
-const MAX_ABSENCE: Nanos = EXECUTOR_TIMEOUT;
+const MAX_ABSENCE: Nanos = Nanos::from_ms(60_000);
 
 /// Time after the limit of a drain within which the engine thread must report that it has stopped.
 const DRAIN_GRACE: Duration = Duration::from_secs(2);

@@ -46,6 +46,17 @@ impl App {
         }
     }
 
+    /// Name of the model that answers requests without a name, if it is not in memory: the only one that the
+    /// key permits.
+    pub fn only_absent_model(&self, key_holder: &Tenant) -> Option<String> {
+        let models = self.models.absent_models()?;
+        if !self.models.router.routes().is_empty() || !self.models.upstreams.now().is_empty() {
+            return None;
+        }
+        let mut names = models.names().into_iter().filter(|name| key_holder.permits(name, &[]));
+        names.next().filter(|_| names.next().is_none())
+    }
+
     /// Refusal of a model that the key does not permit.
     pub fn not_permitted(&self, key_holder: &Tenant, name: &str) -> ApiError {
         ApiError::model_not_permitted(name).with_models(&self.usable_names(key_holder))

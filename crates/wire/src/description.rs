@@ -84,6 +84,9 @@ pub struct Description {
     /// Part of requests that the worker is meant for; absent: both. An older gateway sends it any request.
     #[serde(default, skip_serializing_if = "Role::is_both")]
     pub role: Role,
+    /// Whether the worker takes no new requests, on any connection, because it ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_ending: bool,
     /// Notice to users about the model.
     #[serde(default)]
     pub notice: Option<String>,

@@ -335,9 +335,18 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "stream_interrupted", message)
     }
 
-    /// No healthy worker can compute the request at present.
+    /// No worker has computed the request, or none can at present.
     pub fn no_healthy_worker(retry_after_s: u32) -> Self {
-        let message = "No worker is able to answer at present.";
+        Self::no_worker("No worker could answer.", retry_after_s)
+    }
+
+    /// The only worker that may compute the request, by its header `header`, does not answer or is not known.
+    pub fn named_worker_unavailable(header: &str, retry_after_s: u32) -> Self {
+        let message = format!("The worker that '{header}' names is not known, or does not answer.");
+        Self::no_worker(message, retry_after_s)
+    }
+
+    fn no_worker(message: impl Into<String>, retry_after_s: u32) -> Self {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "no_healthy_worker", message).retry_after(retry_after_s)
     }
 

@@ -155,6 +155,7 @@ pub fn worker_model(
             takes_media,
             region: None,
             role: Role::default(),
+            is_ending: false,
             notice: served.notice,
             artifacts: Vec::new(),
         },

@@ -184,6 +184,7 @@ pub fn start_with(
     let (source, model) = open(section)?;
     let compute = Compute::choose(section)?;
     let section = &compute.settled(section);
+    let loading = Instant::now();
     let division = Division::of(section, engine, &source)?;
     if division.is_some() && compute.is_device() {
         bail!("a model that is divided over processes computes on processors: take --device cpu");
@@ -205,7 +206,7 @@ pub fn start_with(
         let has_head = draft_model.as_ref().is_some_and(DraftModel::is_head);
         let processes = division.ready(processes, (&model, own_bytes), has_head)?;
         elsewhere.add(&processes, kv_dtype(section, &model))?;
-        anyhow::Ok(Ranks::new(division, processes))
+        anyhow::Ok(Ranks::new(division, processes, loading.elapsed()))
     });
     let mut ranks = ranks.transpose()?;
     let available_bytes = compute.available_bytes(&model, kv_dtype(section, &model));
@@ -218,7 +219,10 @@ pub fn start_with(
     let tiers = block_store::tiers(section, (&model, &compute), &names, peers)?;
     let model = Arc::new(model);
     let (shared, on) = (Arc::clone(&model), compute.clone());
-    let config = engine_config(engine, scheduler);
+    let mut config = engine_config(engine, scheduler);
+    if let Some(ranks) = &ranks {
+        config.executor_timeout_ms = u64::try_from(ranks.start_limit().as_millis()).unwrap_or(u64::MAX);
+    }
     let handle = start_engine(config.clone(), tiers, move || {
         let draft_model = draft_model.as_ref();
         draft_model::executor((&shared, &on), draft_model, &options, &*wrap_draft, ranks.as_mut())

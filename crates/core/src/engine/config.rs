@@ -10,6 +10,8 @@ pub struct EngineConfig {
     /// Time limit of a step in ms: beyond it the step's requests fail, and the engine continues with a new
     /// executor.
     pub step_timeout_ms: u64,
+    /// Longest time for making an executor in ms, after which the engine is unhealthy.
+    pub executor_timeout_ms: u64,
     /// Longest wait of a request for its first step in ms, beyond which it fails; 0 for no limit.
     pub queue_timeout_ms: u64,
     /// Longest wait of a request for its masks in ms, beyond which it fails because its constraint is too
@@ -41,11 +43,15 @@ pub struct EngineConfig {
     pub max_logged_input_bytes: u64,
 }
 
+/// [`EngineConfig::executor_timeout_ms`] of an executor whose weights are in memory.
+pub const DEFAULT_EXECUTOR_TIMEOUT_MS: u64 = 60_000;
+
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             scheduler: SchedulerConfig::default(),
             step_timeout_ms: 120_000,
+            executor_timeout_ms: DEFAULT_EXECUTOR_TIMEOUT_MS,
             queue_timeout_ms: 0,
             mask_timeout_ms: 30_000,
             max_mask_threads: 0,

@@ -18,8 +18,8 @@ pub mod recording;
 mod stats;
 mod step_log;
 
-pub use config::EngineConfig;
-pub use engine_core::{EXECUTOR_TIMEOUT, Effect, EngineCore, Epoch, Input, PlainToken, StepDone, StepError};
+pub use config::{DEFAULT_EXECUTOR_TIMEOUT_MS, EngineConfig};
+pub use engine_core::{Effect, EngineCore, Epoch, Input, PlainToken, StepDone, StepError};
 pub use error::{EngineFailure, StreamEvent, SubmitError};
 pub use input_log::{InputLog, LoggedInput};
 pub use intake::{EngineState, Intake};

@@ -37,8 +37,9 @@ pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
         let mut was_up = false;
         match follow_once(&membership, &link, &mut was_up).await {
             Ok(()) => {
-                link.set_down("it ends");
-                tracing::info!(worker, "a worker ends: its running requests may finish");
+                if link.set_ending() {
+                    tracing::info!(worker, "a worker ends: its running requests may finish");
+                }
             }
             Err(reason) => {
                 if link.set_down(&reason) || logged.elapsed() >= REPEAT_INTERVAL {
@@ -57,8 +58,8 @@ pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
     }
 }
 
-/// Follows a worker until it takes no further requests on this connection, as announced. Its running
-/// requests keep the connection until they have ended.
+/// Follows a worker until it takes no further requests on this connection, as announced, or at all. Its
+/// running requests keep the connection until they have ended.
 async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut bool) -> Result<(), String> {
     let (connection, guard) = link.endpoint.connect().await?;
     let description: Description = connection.document(DESCRIBE, MAX_DOCUMENT_BYTES).await?;
@@ -67,6 +68,9 @@ async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut boo
         return Err(format!(
             "it speaks the versions {oldest} to {newest} of the protocol, which are not known here"
         ));
+    }
+    if description.is_ending {
+        return Ok(());
     }
     let identity = membership.join(link, &connection, &description).await?;
     let lines = BodyLines::new(Some(connection.get(WATCH).await?), None);
@@ -143,7 +147,11 @@ impl Watched {
     async fn finish(mut self, link: Arc<Link>) {
         loop {
             match next_line(&mut self.lines).await {
-                Ok(Some(_)) => {}
+                Ok(Some(line)) => {
+                    if let Ok(status) = serde_json::from_slice::<throng_wire::Status>(&line) {
+                        link.set_remaining(status.load);
+                    }
+                }
                 Ok(None) => break,
                 Err(_) => return,
             }

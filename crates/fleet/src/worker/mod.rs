@@ -104,8 +104,8 @@ impl WorkerService {
     }
 
     /// Description of the model for gateways.
-    pub fn description(&self) -> &Description {
-        &self.description
+    pub fn description(&self) -> Description {
+        Description { is_ending: self.is_draining(), ..self.description.clone() }
     }
 
     /// The artifact with this digest.

@@ -43,6 +43,11 @@ impl Destination {
         self.replica.as_ref().map(|name| name.to_str().unwrap_or("?"))
     }
 
+    /// The header of [`Self::replica`], if the request has it.
+    pub fn replica_header(&self) -> Option<&'static str> {
+        self.replica.as_ref().map(|_| REPLICA_HEADER)
+    }
+
     /// Session of the request.
     pub fn session(&self) -> Option<&str> {
         self.session.as_ref()?.to_str().ok()

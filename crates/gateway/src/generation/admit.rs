@@ -48,7 +48,11 @@ pub(crate) async fn admit(
         text: detokenize,
         fingerprint: fingerprint.as_ref(),
     };
-    let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
+    let blamed = BlamedParams {
+        prompt: prompt_param,
+        constraint: constraint_param,
+        replica: caller.destination.replica_header(),
+    };
     let metrics = &route.model.metrics;
     // What cannot be understood is refused wherever the model is computed.
     caller.destination.n_hops()?;
@@ -169,7 +173,8 @@ pub(crate) fn check_room(route: &Route, caller: &Caller) -> Result<(), ApiError>
     checked.map_err(|error| {
         route.model.metrics.rejected(error.kind.name());
         route.model.metrics.overloaded(error.kind, urgency.class);
-        let blamed = BlamedParams { prompt: "", constraint: None };
+        let blamed =
+            BlamedParams { prompt: "", constraint: None, replica: caller.destination.replica_header() };
         client_error(&error, &blamed, &route.model, caller.id_text())
     })
 }

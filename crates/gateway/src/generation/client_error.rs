@@ -16,6 +16,8 @@ pub(crate) struct BlamedParams {
     pub prompt: &'static str,
     /// Parameter of the output's constraint, if there is one.
     pub constraint: Option<ConstraintParam>,
+    /// Header that names the only replica that may answer, if the request has it.
+    pub replica: Option<&'static str>,
 }
 
 /// Error for the client from a replica's error.
@@ -55,12 +57,20 @@ pub(super) fn client_error(
         ReplicaErrorKind::DeadlineTooShort { needed_ms } => ApiError::deadline_too_short(needed_ms),
         ReplicaErrorKind::TimedOut => ApiError::generation_timeout(),
         ReplicaErrorKind::Draining | ReplicaErrorKind::Stopped => ApiError::shutting_down(retry_after_s()),
-        ReplicaErrorKind::Unhealthy => ApiError::no_healthy_worker(retry_after_s()),
+        ReplicaErrorKind::Unhealthy => unavailable(blamed.replica),
         ReplicaErrorKind::NothingAllowed => ApiError::nothing_allowed(blamed.constraint.as_ref()),
         ReplicaErrorKind::ConstraintTooComplex => {
             ApiError::constraint_too_complex(blamed.constraint.as_ref())
         }
         ReplicaErrorKind::Failed => ApiError::internal_error(request_id),
+    }
+}
+
+/// Error for the client when no replica has answered; `header` names the only one that may, if there is one.
+pub(crate) fn unavailable(header: Option<&str>) -> ApiError {
+    match header {
+        Some(header) => ApiError::named_worker_unavailable(header, retry_after_s()),
+        None => ApiError::no_healthy_worker(retry_after_s()),
     }
 }
 

@@ -23,7 +23,7 @@ mod work;
 pub(crate) use admit::{admit, check_room, count};
 pub(crate) use answer_bound::AnswerBound;
 pub(crate) use answer_stream::{AnswerSource, AnswerStream, SessionAnswer};
-pub(crate) use client_error::{BlamedParams, text_error};
+pub(crate) use client_error::{BlamedParams, text_error, unavailable};
 pub(crate) use collect::{Collected, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
 pub(crate) use images::EncodedMedia;

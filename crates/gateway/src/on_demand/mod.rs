@@ -29,6 +29,8 @@ pub use self::pulls::{FileProgress, PullFault};
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Longest wait of an operator's request to load a model.
 const OPERATORS_WAIT: Duration = Duration::from_secs(600);
+/// Longest wait of a client that has a model unloaded, which requests of others may keep in memory.
+const MAX_GOING: Duration = Duration::from_secs(5);
 /// Longest time for an engine to end.
 const ENDING: Duration = Duration::from_secs(10);
 
@@ -185,12 +187,21 @@ impl OnDemandModels {
     }
 
     /// Sets how long the model with this name stays in memory without requests, if the operator unloads
-    /// unused models; with [`Duration::MAX`] until another model needs its memory.
-    pub(crate) fn keep(&self, name: &str, stay: Duration) {
-        if self.config.idle_unload_s > 0
-            && let Ok(number) = self.named(name, false)
-        {
-            self.residency().keep(number, stay);
+    /// unused models; with [`Duration::MAX`] until another model needs its memory. Returns whether it is
+    /// set.
+    pub(crate) fn keep(&self, name: &str, stay: Duration) -> bool {
+        match self.named(name, false) {
+            Ok(number) if self.config.idle_unload_s > 0 => self.residency().keep(number, stay),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Waits until the model with this name is not in memory, for [`MAX_GOING`] at most.
+    pub(crate) async fn gone(&self, name: &str) {
+        let (deadline, mut changed) = (Instant::now() + MAX_GOING, self.changed.subscribe());
+        while self.state(name).is_some_and(|state| state != "unloaded") && Instant::now() < deadline {
+            let _ = timeout_at(deadline, changed.changed()).await;
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) async fn internal_vector(
     charge.begin(n_tokens as u64);
     let prompt =
         BegunPrompt { generation, cache_use: None, n: 1, n_tokens, cache_marks: Vec::new(), sampling };
-    let blamed = BlamedParams { prompt: "messages", constraint: None };
+    let blamed = BlamedParams { prompt: "messages", constraint: None, replica: None };
     let session = Session::new(route.model.clone(), vec![prompt], blamed, None, memory, internal);
     let mut session = session.with_charge(charge);
     let mut vector = None;

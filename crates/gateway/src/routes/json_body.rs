@@ -219,6 +219,14 @@ impl JsonBody {
         app.bring_model(&self.caller.key_holder(), named).await
     }
 
+    /// Loads the model that the body names, or the only one if it names none, with the errors of
+    /// [`App::bring_model`].
+    pub async fn bring_named_or_only(&self, app: &Arc<App>) -> Result<Presence, ApiError> {
+        let key_holder = self.caller.key_holder();
+        let only = || app.only_absent_model(&key_holder).map(Cow::Owned);
+        app.bring_model(&key_holder, || named_model(self.bytes()).or_else(only)).await
+    }
+
     /// Parses the body with `parse`, and drops the bytes. The returned reservation holds memory for the
     /// parsed request.
     ///

@@ -260,7 +260,7 @@ async fn answer(
     endpoint: Option<Endpoint>,
     read: impl FnOnce(&Reading<'_>, JsonBody) -> Result<Job, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let _presence = body.bring_model(&app, None).await?;
+    let _presence = body.bring_named_or_only(&app).await?;
     let body = match endpoint {
         None => refuse_engines(&app, body, "/v1/embeddings")?,
         Some(endpoint) => match answer_by_engine(&app, body, endpoint).await {

@@ -220,7 +220,7 @@ async fn answer<R: TextRequest>(
     read: impl FnOnce(&[u8], &ReadOptions) -> Result<R, ApiError> + Send + 'static,
     work: impl FnOnce(&App, Work<'_, R>) -> Result<(Frames, IgnoredParameters), ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let _presence = body.bring_model(&app, None).await?;
+    let _presence = body.bring_named_or_only(&app).await?;
     let body = match endpoint {
         Some(endpoint) => match answer_by_engine(&app, body, endpoint).await {
             ControlFlow::Break(answered) => return answered,

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::active_request::{ActiveRequest, StartedUpstream};
 use super::setting::Setting;
 use crate::caller::Caller;
+use crate::generation::unavailable;
 use crate::limits::{Charge, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name};
 use crate::regions::{check_regions, forwarding};
 use throng_http::retry_after::retry_after_s;
@@ -84,7 +85,9 @@ pub(super) async fn begin(
     };
     let mut phase = setting.phase.subscribe();
     let begun = tokio::select! {
-        begun = submit_within(submission, job) => begun.map_err(|failure| unanswered(&failure, &metrics))?,
+        begun = submit_within(submission, job) => begun.map_err(|failure| {
+            unanswered(&failure, &metrics, caller.destination.replica_header())
+        })?,
         _ = phase.wait_for(|phase| *phase == Phase::Cut) => return Err(ApiError::shutting_down(retry_after_s())),
     };
     let AnsweringEngine { answer, placement } = begun;
@@ -130,12 +133,12 @@ pub(super) fn rejection_error(status: StatusCode, body: &[u8]) -> ApiError {
 }
 
 /// Error for a client when no engine has answered.
-fn unanswered(failure: &Unanswered, metrics: &ModelMetrics) -> ApiError {
+fn unanswered(failure: &Unanswered, metrics: &ModelMetrics, replica_header: Option<&str>) -> ApiError {
     metrics.rejected(failure.name());
     match failure {
         Unanswered::Unsupported(words) => ApiError::unsupported_by_engine(words),
         Unanswered::NoEngine | Unanswered::Failed(Fault::Unreachable(_) | Fault::Broken(_)) => {
-            ApiError::no_healthy_worker(retry_after_s())
+            unavailable(replica_header)
         }
         Unanswered::Failed(Fault::Busy(_)) => {
             ApiError::overloaded("The engines of this model are busy.", retry_after_s())

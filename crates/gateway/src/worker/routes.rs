@@ -66,7 +66,7 @@ async fn health(State(worker): State<Arc<WorkerState>>) -> Response {
 }
 
 async fn describe(State(worker): State<Arc<WorkerState>>) -> Json<Description> {
-    Json(worker.service.description().clone())
+    Json(worker.service.description())
 }
 
 async fn status(State(worker): State<Arc<WorkerState>>) -> Json<throng_wire::Status> {

@@ -89,6 +89,7 @@ fn recorded_descriptions() {
         takes_media: false,
         region: Some("eu".into()),
         role: Default::default(),
+        is_ending: false,
         notice: Some("For research.".into()),
         artifacts: [
             ArtifactKind::TokenizerJson,

@@ -22,7 +22,7 @@ use throng_plan::replica::{Batching, Targets};
 use throng_plan::search::{Answers, Question};
 use throng_plan::{Catalogue, Load, PlanError};
 
-use crate::args::{PlanArgs, PlanCommand, PlanCommandArgs};
+use crate::args::{PlanArgs, PlanCommand, PlanCommandArgs, PlanLoadArgs};
 use crate::process::output;
 pub(super) use calibration::this_machine;
 use model::PlannedModel;
@@ -130,8 +130,23 @@ fn view_of(
     let Answered { setups, question, answers } = answered;
     let fleets = fleets(arguments, question, answers, setups);
     let refused = refusals(answers, setups);
-    let notes = verify::notes(arguments, planned, catalogue, fleets.first());
+    let mut notes = verify::notes(arguments, planned, catalogue, fleets.first());
+    notes.extend(fleets.first().and_then(|best| part_of_highest(arguments, question, best)));
     PlanView::new(&planned.shape, question, (fleets, refused), notes)
+}
+
+/// A note about the requested load, for a fleet of a given size, whose highest load is shown.
+fn part_of_highest(arguments: &PlanArgs, question: &Question, best: &FleetView) -> Option<String> {
+    question.n_replicas?;
+    let PlanLoadArgs { rate, users, people, .. } = arguments.load;
+    rate.or(users).or(people)?;
+    let wanted = question.load.requests_per_s;
+    Some(format!(
+        "With --replicas the load is the highest that the fleet takes: {} requests/s are {:.1} % of that of {}.",
+        table::rate(wanted),
+        100.0 * wanted / best.highest_requests_per_s,
+        best.name,
+    ))
 }
 
 fn print(plan: &PlanView, top: usize) -> Result<()> {

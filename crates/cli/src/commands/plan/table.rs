@@ -98,6 +98,9 @@ pub fn simulation(simulation: &SimulationView) -> String {
     )
 }
 
+const SAVES_NOTHING: &str =
+    "this policy saves nothing: it keeps more room than the plan; a higher --target-sequences keeps less\n";
+
 /// A day with the autoscaler beside a day without.
 pub fn autoscaled(day: &AutoscaleView) -> String {
     let mut table = table();
@@ -131,12 +134,15 @@ pub fn autoscaled(day: &AutoscaleView) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    let hours = |name: &str| day.fleets.iter().find(|run| run.name == name).map(|run| run.replica_hours);
+    let saves_nothing = hours("autoscaled") >= hours("fixed");
     format!(
-        "a day of {} requests, {:.0} % of the fleet simulated\n{table}\n\
+        "a day of {} requests, {:.0} % of the fleet simulated\n{table}\n{}\
          {} changes, {} turns between growing and shrinking, at most {} within an hour; {} starts from no replica, \
          {} requests found none",
         day.requests,
         100.0 * day.part,
+        if saves_nothing { SAVES_NOTHING } else { "" },
         day.changes,
         day.turns,
         day.most_turns_an_hour,
@@ -248,7 +254,7 @@ pub fn time(ms: f64) -> String {
     }
 }
 
-fn rate(rate: f64) -> String {
+pub(super) fn rate(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.2}") } else { format!("{rate:.0}") }
 }
 

@@ -15,6 +15,7 @@ use anyhow::{Result, bail};
 use throng_comm::mpi::MpiJob;
 use throng_comm::shared::SharedHost;
 use throng_comm::{CommError, Communicator, Deadline, Loss};
+use throng_core::engine::DEFAULT_EXECUTOR_TIMEOUT_MS;
 use throng_core::fleet::replica::{RankCounters, RunningRanks};
 use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_kernels::threads::ThreadPool;
@@ -36,12 +37,11 @@ use placement::{Place, grid, places};
 const START_LIMIT: Duration = Duration::from_secs(3600);
 /// Timeout for another rank whose process is alive, unless a step may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Least of the longest times for starting processes again.
+const MIN_START_LIMIT: Duration = Duration::from_millis(DEFAULT_EXECUTOR_TIMEOUT_MS);
 /// Largest number of times that processes are started for one executor, if one is lost each time before it
 /// can compute.
 const MOST_STARTS: usize = 16;
-/// Time in which processes that are lost before they can compute are started once more. Shorter than the time
-/// for which an engine waits for an executor.
-const START_AGAIN_FOR: Duration = Duration::from_secs(45);
 
 /// A division with its processes, which are started anew for each executor.
 #[derive(Debug)]
@@ -49,12 +49,20 @@ pub struct Ranks {
     division: Division,
     /// Processes that have loaded their parts.
     started: Option<RankProcesses>,
+    /// Longest time for starting them again.
+    start_limit: Duration,
 }
 
 impl Ranks {
-    /// A division with processes that were started before.
-    pub fn new(division: Division, started: RankProcesses) -> Self {
-        Self { division, started: Some(started) }
+    /// A division with processes that were started before, in this time.
+    pub fn new(division: Division, started: RankProcesses, took: Duration) -> Self {
+        let start_limit = took.saturating_mul(4).max(MIN_START_LIMIT);
+        Self { division, started: Some(started), start_limit }
+    }
+
+    /// Longest time for making an executor, whose weights are read again.
+    pub fn start_limit(&self) -> Duration {
+        self.start_limit
     }
 
     /// An executor over the processes, which are started again if another executor ended them, and once more
@@ -78,7 +86,7 @@ impl Ranks {
             n_starts += 1;
             match made {
                 Err(ExecutorError::PeerLost(reason))
-                    if n_starts < MOST_STARTS && begun.elapsed() < START_AGAIN_FOR =>
+                    if n_starts < MOST_STARTS && begun.elapsed() < self.start_limit / 2 =>
                 {
                     tracing::warn!(reason, "the processes of the model are started once more");
                 }

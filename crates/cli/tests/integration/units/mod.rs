@@ -1,4 +1,5 @@
 //! Tests of single parts through what they offer to others.
 
 mod kv_budget;
+mod speculation;
 mod step_shares;

@@ -29,9 +29,6 @@ use crate::engine::stats::EngineStats;
 use crate::engine::step_log::StepRecord;
 use streams::Streams;
 
-/// Longest time for making an executor, after which the engine is unhealthy.
-pub const EXECUTOR_TIMEOUT: Nanos = Nanos::from_ms(60_000);
-
 /// Longest time for which an engine that was drained saves blocks to its store.
 pub const SAVING_TIMEOUT: Nanos = Nanos::from_ms(10_000);
 
@@ -368,7 +365,8 @@ impl EngineCore {
             return self.give_up_executor(format!("{n_hanging} threads hang"), now, effects);
         }
         self.epoch = Epoch(self.epoch.0 + 1);
-        self.executor = CurrentExecutor::Awaited { deadline: now + EXECUTOR_TIMEOUT };
+        let deadline = now + Nanos::from_ms(self.config.executor_timeout_ms);
+        self.executor = CurrentExecutor::Awaited { deadline };
         effects.push(Effect::ReplaceExecutor { epoch: self.epoch });
     }
 

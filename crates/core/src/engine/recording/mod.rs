@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use recorder::{LoadObserver, Observed, Recorder};
 
-use super::config::EngineConfig;
+use super::config::{DEFAULT_EXECUTOR_TIMEOUT_MS, EngineConfig};
 use super::recorded_request::{RecordedOutput, RecordedRequest};
 use crate::request::{FinishReason, Priority};
 use crate::scheduling::block_hash::BlockKey;
@@ -45,6 +45,9 @@ pub struct RecordedEngine {
     pub scheduler: SchedulerConfig,
     /// [`EngineConfig::step_timeout_ms`].
     pub step_timeout_ms: u64,
+    /// [`EngineConfig::executor_timeout_ms`].
+    #[serde(default = "default_executor_timeout_ms")]
+    pub executor_timeout_ms: u64,
     /// [`EngineConfig::queue_timeout_ms`].
     pub queue_timeout_ms: u64,
     /// [`EngineConfig::mask_timeout_ms`].
@@ -57,6 +60,10 @@ pub struct RecordedEngine {
     pub max_abandoned_threads: u32,
 }
 
+fn default_executor_timeout_ms() -> u64 {
+    DEFAULT_EXECUTOR_TIMEOUT_MS
+}
+
 impl RecordedEngine {
     /// The settings of an engine.
     pub fn new(config: &EngineConfig, capacity: ExecutorCapacity) -> Self {
@@ -64,6 +71,7 @@ impl RecordedEngine {
             capacity,
             scheduler: config.scheduler.clone(),
             step_timeout_ms: config.step_timeout_ms,
+            executor_timeout_ms: config.executor_timeout_ms,
             queue_timeout_ms: config.queue_timeout_ms,
             mask_timeout_ms: config.mask_timeout_ms,
             pause_timeout_ms: config.pause_timeout_ms,
@@ -77,6 +85,7 @@ impl RecordedEngine {
         EngineConfig {
             scheduler: self.scheduler.clone(),
             step_timeout_ms: self.step_timeout_ms,
+            executor_timeout_ms: self.executor_timeout_ms,
             queue_timeout_ms: self.queue_timeout_ms,
             mask_timeout_ms: self.mask_timeout_ms,
             pause_timeout_ms: self.pause_timeout_ms,

@@ -26,9 +26,6 @@ use super::requests::{RequestSource, one_in};
 use super::saboteur::Bug;
 use super::seen::Seen;
 
-/// Longest that the core waits for an executor.
-const EXECUTOR_TIMEOUT: Nanos = Nanos::from_ms(60_000);
-
 pub struct World {
     rng: Rng,
     bug: Option<Bug>,
@@ -141,6 +138,7 @@ impl World {
         let config = EngineConfig {
             scheduler,
             step_timeout_ms: rng.u64(500..2_000),
+            executor_timeout_ms: rng.u64(1_000..60_000),
             max_abandoned_threads: rng.u32(0..4),
             max_buffered_events: rng.u32(2..20),
             max_paused_requests: rng.u32(0..16),
@@ -711,7 +709,7 @@ impl World {
         }
         self.epoch = epoch;
         self.idle_from = self.now;
-        self.awaited = Some(self.now + EXECUTOR_TIMEOUT);
+        self.awaited = Some(self.now + Nanos::from_ms(self.config.executor_timeout_ms));
         let smaller = ExecutorCapacity { n_blocks: self.capacity.n_blocks - 1, ..self.capacity };
         let (mut delay, mut capacity) = (self.rng.u64(0..500), Some(self.capacity));
         if one_in(&mut self.rng, self.odds.executor_faults) {

@@ -69,6 +69,8 @@ struct Known {
 enum LinkState {
     /// No connection, or no description yet, for this reason.
     Down { reason: String },
+    /// No longer connected for new requests: the worker has announced its end. Running requests may finish.
+    Ending,
     /// Connected, with a model.
     Up { connection: Connection, identity: Identity, status: Status },
 }
@@ -222,21 +224,47 @@ impl Link {
         self.refusal().is_some_and(|refusal| refusal.kind == ReplicaErrorKind::Draining)
     }
 
-    /// Records that the worker does not answer. Returns whether it did before.
+    /// Records that the worker does not answer. Returns whether that is news.
     pub fn set_down(&self, reason: &str) -> bool {
-        if let Some(reporter) = self.reporter() {
-            reporter.start_again();
-        }
+        self.restart_reporter();
         let mut known = self.known();
-        let was_up = matches!(known.state, LinkState::Up { .. });
-        let is_news = was_up || !matches!(&known.state, LinkState::Down { reason: old } if old == reason);
-        known.state = LinkState::Down { reason: reason.to_owned() };
-        known.was_tried = true;
-        if was_up {
+        let is_news = !matches!(&known.state, LinkState::Down { reason: old } if old == reason);
+        if !matches!(known.state, LinkState::Down { .. }) {
             (known.since, known.load, known.n_others) = (Instant::now(), Load::default(), 0);
             known.ranks = None;
         }
+        known.state = LinkState::Down { reason: reason.to_owned() };
+        known.was_tried = true;
         is_news
+    }
+
+    /// Records that the worker takes no new requests because it ends. Returns whether that is news.
+    pub fn set_ending(&self) -> bool {
+        self.restart_reporter();
+        let mut known = self.known();
+        let is_news = !matches!(known.state, LinkState::Ending);
+        if is_news {
+            known.since = Instant::now();
+        }
+        known.state = LinkState::Ending;
+        known.was_tried = true;
+        is_news
+    }
+
+    fn restart_reporter(&self) {
+        if let Some(reporter) = self.reporter() {
+            reporter.start_again();
+        }
+    }
+
+    /// Records the load of a worker that ends.
+    pub fn set_remaining(&self, load: Load) {
+        let n_own = self.n_own.load(Ordering::Relaxed);
+        let mut known = self.known();
+        if matches!(known.state, LinkState::Ending) {
+            known.load = load;
+            known.n_others = known.load.n_sequences().saturating_sub(n_own);
+        }
     }
 
     /// Records a status line of the worker.
@@ -273,7 +301,7 @@ impl Link {
             LinkState::Up { identity, .. } if identity != of => Status::Lost,
             LinkState::Up { connection, .. } if connection.is_lost() => Status::Stalled,
             LinkState::Up { status, .. } => *status,
-            LinkState::Down { .. } => Status::Stalled,
+            LinkState::Down { .. } | LinkState::Ending => Status::Stalled,
         }
     }
 
@@ -325,6 +353,9 @@ impl Link {
         let known = self.known();
         let (state, reason) = match &known.state {
             LinkState::Down { reason } => ("down", Some(reason.clone())),
+            LinkState::Ending => {
+                (ReplicaErrorKind::Draining.name(), Some("its running requests may finish".to_owned()))
+            }
             LinkState::Up { .. } if self.is_leaving() => {
                 ("leaving", Some("it is no longer listed".to_owned()))
             }

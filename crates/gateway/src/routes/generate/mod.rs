@@ -46,6 +46,8 @@ pub(super) struct TextEndpoint {
     upstream: Option<Endpoint>,
     /// Parser of requests that continue kept conversations, if the API supports them.
     read_turn: Option<ReadTurn>,
+    /// Whether a request without a name is for the only model.
+    takes_only_model: bool,
 }
 
 /// Parser of a request that is a turn of a kept conversation.
@@ -53,7 +55,7 @@ type ReadTurn = fn(&Turn, &[u8], &ReadOptions) -> Result<Request, ApiError>;
 
 impl TextEndpoint {
     const fn new(dialect: &'static dyn Dialect, upstream: Option<Endpoint>) -> Self {
-        Self { dialect, upstream, read_turn: None }
+        Self { dialect, upstream, read_turn: None, takes_only_model: false }
     }
 }
 
@@ -63,7 +65,8 @@ const CHAT: TextEndpoint = TextEndpoint::new(&ChatCompletions, Some(Endpoint::Ch
 const COMPLETIONS: TextEndpoint = TextEndpoint::new(&Completions, Some(Endpoint::Completions));
 
 /// Endpoint of llama.cpp's infill.
-const INFILL: TextEndpoint = TextEndpoint::new(&InfillEndpoint, None);
+const INFILL: TextEndpoint =
+    TextEndpoint { takes_only_model: true, ..TextEndpoint::new(&InfillEndpoint, None) };
 /// Endpoint of Ollama's chats.
 const OLLAMA_CHAT: TextEndpoint = TextEndpoint::new(&ollama::Chat, None);
 /// Endpoint of Ollama's completions.
@@ -73,10 +76,10 @@ const MESSAGES: TextEndpoint = TextEndpoint::new(&Messages, None);
 
 /// Endpoint of OpenAI's Responses.
 const RESPONSES: TextEndpoint =
-    TextEndpoint { dialect: &Responses, upstream: None, read_turn: Some(Turn::parse) };
+    TextEndpoint { read_turn: Some(Turn::parse), ..TextEndpoint::new(&Responses, None) };
 /// OpenAI's compaction of conversations.
 const COMPACT: TextEndpoint =
-    TextEndpoint { dialect: &Compact, upstream: None, read_turn: Some(Turn::parse_compaction) };
+    TextEndpoint { read_turn: Some(Turn::parse_compaction), ..TextEndpoint::new(&Compact, None) };
 
 /// `POST /v1/chat/completions`.
 pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
@@ -189,7 +192,10 @@ async fn answer_as(
     target: Target,
 ) -> Result<Response, ApiError> {
     body.caller.set_replaceable(matches!(target, Target::Replaceable(_)));
-    let _presence = body.bring_model(&app, target.model()).await?;
+    let _presence = match target.model() {
+        None if endpoint.takes_only_model => body.bring_named_or_only(&app).await?,
+        named => body.bring_model(&app, named).await?,
+    };
     if let Some(there) = endpoint.upstream
         && let Some(model) = app.models.upstreams.asked_for(target.model(), body.bytes())
     {

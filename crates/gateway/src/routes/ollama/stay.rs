@@ -49,18 +49,25 @@ pub(in crate::routes) async fn load_only(
     {
         app.find_model(&key_holder, Some(name))?;
     }
-    keep(app, body, &request);
+    if keep(app, body, &request)
+        && goes
+        && let Some(models) = app.models.absent_models()
+    {
+        models.gone(name).await;
+    }
     Ok(Some(Json(LoadAnswer::new(name, is_chat, !goes)).into_response()))
 }
 
 /// Longest body in bytes that is checked for a missing prompt if no model is loaded on demand.
 const MAX_EMPTY_BYTES: usize = 4096;
 
-fn keep(app: &App, body: &JsonBody, request: &StayRequest) {
+/// Returns whether a request has set how long its model stays.
+fn keep(app: &App, body: &JsonBody, request: &StayRequest) -> bool {
     if let (Some(models), Some(name), Some(Stay(stay))) =
         (app.models.absent_models(), request.model.as_deref(), request.stay)
-        && body.caller.key_holder().permits(name, &[])
     {
-        models.keep(name, stay);
+        body.caller.key_holder().permits(name, &[]) && models.keep(name, stay)
+    } else {
+        false
     }
 }

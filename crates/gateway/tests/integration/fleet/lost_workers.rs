@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::harness::{Client, PATIENCE, completion, post_bytes};
 use crate::running_worker::{RunningWorker, all_ready, gateway, gateway_at, gateway_with, until};
-use serde_json::json;
+use serde_json::{Value, json};
 use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_http::Shutdown;
@@ -157,7 +157,7 @@ async fn ends(streams: Vec<Client>) -> (Vec<String>, usize) {
             reply.text().lines().filter_map(|line| line.strip_prefix("data: ")).collect();
         assert_eq!(events.pop(), Some("[DONE]"), "{}", reply.text());
         let text = |event: &&str| {
-            let chunk: serde_json::Value = serde_json::from_str(event).expect("JSON");
+            let chunk: Value = serde_json::from_str(event).expect("JSON");
             chunk["choices"][0]["text"].as_str().unwrap_or_default().to_owned()
         };
         texts.push(events.iter().map(text).collect());
@@ -189,7 +189,6 @@ async fn streams_wait_for_the_only_worker_to_come_back() {
     }
 }
 
-/// The wait is bounded.
 /// A worker that is told to end takes no further requests, and what it runs is answered by it: no stream
 /// waits for another worker, of which there is none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -206,6 +205,32 @@ async fn the_only_worker_finishes_its_streams_before_it_ends() {
     }
 }
 
+/// A worker that ends while it computes is shown as such until its last stream has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_ends_is_draining_and_not_down() {
+    let is_held = Arc::new(AtomicBool::new(false));
+    let worker = start(&is_held, None).await;
+    let (_fleet, address) = gateway(&[&worker]).await;
+    let mut client = Client::connect(address).await;
+    until(&mut client, |workers| workers.len() == 1 && all_ready(workers)).await;
+    is_held.store(true, Ordering::Release);
+    let asking = ask(address, N_STREAMS);
+    until_waiting(&[&worker], N_STREAMS).await;
+    worker.end(Shutdown::Drain);
+    let is_draining = |workers: &[Value]| workers[0]["state"] == "draining" && workers[0]["running"] != 0;
+    until(&mut client, is_draining).await;
+    // Time for several attempts to connect again.
+    for _ in 0..20 {
+        let workers = until(&mut client, |_| true).await;
+        assert!(is_draining(&workers), "{workers:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    is_held.store(false, Ordering::Release);
+    all_are_answered(asking).await;
+    until(&mut client, |workers| workers[0]["state"] == "down").await;
+}
+
+/// The wait is bounded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_whose_workers_never_come_back_ends_with_an_error() {
     let mut config = throng_gateway::GatewayConfig::default();

@@ -438,7 +438,9 @@ async fn a_header_names_the_engine_and_conversations_stay_where_they_began() {
         assert!(!went_to_first(before).await);
     }
     client.send(place.request("/v1/completions", &completion(json!({})), &["x-throng-replica: three"])).await;
-    assert_eq!(client.reply().await.expect("an answer").error().3, "no_healthy_worker");
+    let refused = client.reply().await.expect("an answer");
+    assert_eq!(refused.error().3, "no_healthy_worker");
+    assert!(refused.text().contains("'x-throng-replica' names"), "{}", refused.text());
     // Each turn repeats the conversation so far: its prefix decides, against taking turns.
     let mut where_turns_went = Vec::new();
     for conversation in 0..4 {

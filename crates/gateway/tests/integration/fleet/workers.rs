@@ -135,7 +135,13 @@ async fn prompts_go_where_their_prefix_is_cached_and_pins_hold() {
     let now = prompt_tokens();
     assert!(now[0] >= 2_000 && now[2] < before[2] + 200, "{now:?}");
     client.send(post_bytes("/v1/completions", &body(0), &["x-throng-replica: elsewhere"])).await;
-    assert_eq!(client.reply().await.expect("an answer").error().3, "no_healthy_worker");
+    let refused = client.reply().await.expect("an answer");
+    assert_eq!(refused.error().3, "no_healthy_worker");
+    assert!(
+        refused.text().contains("The worker that 'x-throng-replica' names is not known"),
+        "{}",
+        refused.text()
+    );
 }
 
 #[tokio::test]

@@ -136,6 +136,7 @@ impl RunningWorker {
             takes_media: capacity.takes_media,
             region: None,
             role: Default::default(),
+            is_ending: false,
             notice: None,
             artifacts: Vec::new(),
         };
