@@ -48,11 +48,8 @@ pub(crate) async fn admit(
         text: detokenize,
         fingerprint: fingerprint.as_ref(),
     };
-    let blamed = BlamedParams {
-        prompt: prompt_param,
-        constraint: constraint_param,
-        replica: caller.destination.replica_header(),
-    };
+    let replica = caller.destination.replica_header();
+    let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param, replica };
     let metrics = &route.model.metrics;
     // What cannot be understood is refused wherever the model is computed.
     caller.destination.n_hops()?;

@@ -83,11 +83,9 @@ pub(super) async fn begin(
         forwarding,
         max_answer_bytes: setting.config.api.max_answer_bytes,
     };
-    let mut phase = setting.phase.subscribe();
+    let (mut phase, header) = (setting.phase.subscribe(), caller.destination.replica_header());
     let begun = tokio::select! {
-        begun = submit_within(submission, job) => begun.map_err(|failure| {
-            unanswered(&failure, &metrics, caller.destination.replica_header())
-        })?,
+        begun = submit_within(submission, job) => begun.map_err(|failure| unanswered(&failure, &metrics, header))?,
         _ = phase.wait_for(|phase| *phase == Phase::Cut) => return Err(ApiError::shutting_down(retry_after_s())),
     };
     let AnsweringEngine { answer, placement } = begun;

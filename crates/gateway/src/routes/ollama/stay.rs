@@ -63,11 +63,10 @@ const MAX_EMPTY_BYTES: usize = 4096;
 
 /// Returns whether a request has set how long its model stays.
 fn keep(app: &App, body: &JsonBody, request: &StayRequest) -> bool {
-    if let (Some(models), Some(name), Some(Stay(stay))) =
+    let (Some(models), Some(name), Some(Stay(stay))) =
         (app.models.absent_models(), request.model.as_deref(), request.stay)
-    {
-        body.caller.key_holder().permits(name, &[]) && models.keep(name, stay)
-    } else {
-        false
-    }
+    else {
+        return false;
+    };
+    body.caller.key_holder().permits(name, &[]) && models.keep(name, stay)
 }
