@@ -89,7 +89,8 @@ pub fn load_of(requests: &[TimedRequest]) -> Result<Load, PlanError> {
         let n = requests.len() as f64;
         let mean = requests.iter().map(|timed| f64::from(of(timed))).sum::<f64>() / n;
         let variance = requests.iter().map(|timed| (f64::from(of(timed)) - mean).powi(2)).sum::<f64>() / n;
-        Length { mean, variation: variance.sqrt() / mean }
+        let most = requests.iter().map(of).max().map(f64::from);
+        Length { mean, variation: variance.sqrt() / mean, most }
     };
     let part_of = |timed: &TimedRequest| timed.at.as_ns() / BUSIEST_NS;
     let busiest = requests.chunk_by(|a, b| part_of(a) == part_of(b)).map(<[TimedRequest]>::len).max();

@@ -144,7 +144,7 @@ impl Setup {
             return Err(PlanError::value(
                 "the tokens of a long request, prompt and answer",
                 longest,
-                "expected at most the context length of the model",
+                "expected at most the context length of the model: take shorter prompts and answers, or a smaller --variation",
             ));
         }
         let memory =

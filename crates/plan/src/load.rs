@@ -15,12 +15,14 @@ pub struct Length {
     pub mean: f64,
     /// Standard deviation, relative to the mean.
     pub variation: f64,
+    /// The longest, if it is known.
+    pub most: Option<f64>,
 }
 
 impl Length {
     /// A constant length.
     pub fn constant(mean: f64) -> Self {
-        Self { mean, variation: 0.0 }
+        Self { mean, variation: 0.0, most: None }
     }
 
     /// Standard deviation of the logarithm.
@@ -35,7 +37,8 @@ impl Length {
 
     /// The length that 1 % exceed.
     pub fn p99(&self) -> f64 {
-        self.median() * (Z99 * self.sigma()).exp()
+        let modelled = self.median() * (Z99 * self.sigma()).exp();
+        self.most.map_or(modelled, |most| modelled.min(most))
     }
 }
 
@@ -141,10 +144,11 @@ mod tests {
 
     #[test]
     fn the_ends_of_a_log_normal_length_are_those_of_its_formula() {
-        let length = Length { mean: 500.0, variation: 1.0 };
+        let length = Length { mean: 500.0, variation: 1.0, most: None };
         assert!((length.median() - 500.0 / 2.0_f64.sqrt()).abs() < 1e-9);
         assert!((length.p99() / length.median() - (2.326 * 2.0_f64.ln().sqrt()).exp()).abs() < 1e-9);
         assert_eq!(Length::constant(7.0).p99(), 7.0);
+        assert_eq!(Length { most: Some(600.0), ..length }.p99(), 600.0, "none is longer than the longest");
     }
 
     #[test]

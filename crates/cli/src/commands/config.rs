@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use throng_gateway::Gateway;
+use throng_gateway::{Fleet, Gateway};
 
 use super::serve::process_facts;
 use crate::args::{ConfigArgs, ConfigCommand, ServeArgs, is_path};
@@ -26,6 +26,9 @@ pub fn run(arguments: &ConfigArgs) -> Result<()> {
     // A server creates this directory itself.
     gateway.response_cache.directory = None;
     if let Err(fault) = Gateway::loading(gateway, process_facts("none".to_owned())) {
+        faults.push(fault.to_string());
+    }
+    if let Err(fault) = Fleet::check(&settings.replicas, settings.worker.token.as_ref()) {
         faults.push(fault.to_string());
     }
     let place = file.display().to_string();

@@ -305,7 +305,6 @@ fn a_calibration_is_read_and_refuses_what_it_did_not_measure() {
     // A busy machine measures less in the same time.
     let most = |what: &str| calibration[what]["high"].as_f64().expect("a range") as u32;
     let (most_tokens, sequences) = (most("tokens"), most("sequences").to_string());
-    let tokens = most_tokens.to_string();
     let short = [
         "--calibration",
         file,
@@ -320,7 +319,8 @@ fn a_calibration_is_read_and_refuses_what_it_did_not_measure() {
         "--max-num-seqs",
         &sequences,
     ];
-    let plan = json(&[&short[..], &["--max-num-batched-tokens", &tokens]].concat());
+    // Bounds that are not given are those of the measured steps.
+    let plan = json(&short[..10]);
     assert_eq!(plan["fleets"][0]["machine"], "this-machine", "{plan}\n{calibration}");
     assert!(plan["fleets"][0]["step_error_p90"].as_f64().expect("an error") > 0.0);
     let beyond = (most_tokens + 1).to_string();
@@ -392,6 +392,11 @@ fn the_load_of_a_plan_is_that_of_a_trace() {
     let plan = json(&["--shape", SHAPE, "--machine", "h100", "--day", file]);
     let of = |name: &str| plan["load"][name].as_f64().expect("a number");
     assert_eq!((of("requests_per_s"), of("prompt_tokens"), of("output_tokens")), (1.0, 100.0, 10.0));
+    // One long request among short ones: the longest is known, and fits.
+    let wide = folder.path().join("wide.csv");
+    let lines = lines.replacen(",100,10\n", ",3000,900\n", 1).replace(",100,", ",20,");
+    std::fs::write(&wide, format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{lines}")).expect("a file");
+    json(&["--shape", SHAPE, "--machine", "h100", "--day", wide.to_str().expect("a path")]);
     let told = error(&["--shape", SHAPE, "--day", "/nowhere/day.csv"]);
     assert!(told.contains("/nowhere/day.csv"), "{told}");
 }

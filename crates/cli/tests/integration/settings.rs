@@ -107,6 +107,24 @@ fn an_old_key_works_and_warns_with_the_new_one() {
 }
 
 #[test]
+fn replicas_and_policies_that_cannot_start_are_mistakes() {
+    for (file, words) in [
+        ("[[replica]]\nurl = \"htp://x\"\n", "htp://x"),
+        ("[[replica]]\nurl = \"kubernetes://x\"\n", "kubernetes://x"),
+        ("[[replica]]\nurl = \"http://127.0.0.1:1\"\nengine_path = \"v1\"\n", "engine_path"),
+        (
+            "[gateway.autoscale]\nmin_replicas = 9\nmax_replicas = 4\n",
+            "gateway.autoscale.min_replicas = \"9\"",
+        ),
+    ] {
+        let (output, told) = check(file);
+        assert!(output.status.code() == Some(2) && told.contains(words), "{file}: {told}");
+    }
+    let (output, told) = check("[[replica]]\nurl = \"throng://127.0.0.1:1\"\n");
+    assert!(output.status.success(), "{told}");
+}
+
+#[test]
 fn mistakes_in_the_expert_table_are_told_with_their_lines() {
     let file = "profile = \"edgy\"\n[gateway.server]\nidle_timeout_s = 9\n[expert.gateway.server]\n\
                 header_timout_s = 5\nport = 1\nidle_timeout_s = 8\nbody_timeout_s = 0\n\

@@ -54,25 +54,22 @@ impl Fleet {
         default_token: Option<&Secret>,
         gateway: Arc<dyn FleetModels>,
     ) -> Result<Self, FleetError> {
-        if replicas.len() > MAX_REPLICAS {
-            return Err(FleetError::TooMany { max: MAX_REPLICAS });
-        }
         replicas.iter().try_for_each(|replica| replica.check_region(&*gateway))?;
-        let engines = replicas.iter().filter(|replica| replica.is_engine()).map(ReplicaConfig::engine);
-        let engines: Vec<(Upstream, EngineSettings)> = engines.collect::<Result<_, FleetError>>()?;
-        let finding = replicas.iter().filter(|replica| replica.tells_engines());
-        let finding = finding.map(|replica| Ok((replica, replica.engines()?)));
-        let finding: Vec<Finding<'_, EngineSettings>> = finding.collect::<Result<_, FleetError>>()?;
-        let workers = replicas.iter().filter(|replica| !replica.is_engine() && !replica.tells_engines());
-        let workers = workers.map(|replica| Ok((replica, replica.workers(default_token)?)));
-        let workers: Vec<Finding<'_, Credentials>> = workers.collect::<Result<_, FleetError>>()?;
-        check_distinct(&workers)?;
+        let Sorted { engines, finding, workers } = Sorted::of(replicas, default_token)?;
         let n_sources = workers.iter().filter(|(_, (source, _))| !source.is_static()).count() + finding.len();
         let mut following = JoinSet::new();
         let membership = Arc::new(Membership::new(gateway.clone()));
         follow_sources(Workers { membership, links: gateway.workers().clone() }, workers, &mut following);
         follow_engines(engines, finding, &gateway, &mut following);
         Ok(Self { _following: following, gateway, n_replicas: replicas.len() - n_sources, n_sources })
+    }
+
+    /// Checks replicas as [`Self::start`] does, except for their regions.
+    ///
+    /// # Errors
+    /// Errors of [`Self::start`].
+    pub fn check(replicas: &[ReplicaConfig], default_token: Option<&Secret>) -> Result<(), FleetError> {
+        Sorted::of(replicas, default_token).map(drop)
     }
 
     /// Waits, for at most `limit`, until each known worker and engine has answered or failed once and a
@@ -98,6 +95,33 @@ impl Fleet {
 
 /// A source of workers or engines, with the settings for all of its members.
 type Finding<'a, Settings> = (&'a ReplicaConfig, (Source, Settings));
+
+/// Replicas by their kinds, with parsed settings.
+struct Sorted<'a> {
+    engines: Vec<(Upstream, EngineSettings)>,
+    /// Sources of engines.
+    finding: Vec<Finding<'a, EngineSettings>>,
+    /// Workers and sources of workers.
+    workers: Vec<Finding<'a, Credentials>>,
+}
+
+impl<'a> Sorted<'a> {
+    fn of(replicas: &'a [ReplicaConfig], default_token: Option<&Secret>) -> Result<Self, FleetError> {
+        if replicas.len() > MAX_REPLICAS {
+            return Err(FleetError::TooMany { max: MAX_REPLICAS });
+        }
+        let engines = replicas.iter().filter(|replica| replica.is_engine()).map(ReplicaConfig::engine);
+        let engines = engines.collect::<Result<_, _>>()?;
+        let finding = replicas.iter().filter(|replica| replica.tells_engines());
+        let finding = finding.map(|replica| Ok((replica, replica.engines()?)));
+        let finding = finding.collect::<Result<_, FleetError>>()?;
+        let workers = replicas.iter().filter(|replica| !replica.is_engine() && !replica.tells_engines());
+        let workers = workers.map(|replica| Ok((replica, replica.workers(default_token)?)));
+        let workers: Vec<Finding<'_, Credentials>> = workers.collect::<Result<_, FleetError>>()?;
+        check_distinct(&workers)?;
+        Ok(Self { engines, finding, workers })
+    }
+}
 
 /// Checks that no worker, source or name occurs twice.
 fn check_distinct(workers: &[Finding<'_, Credentials>]) -> Result<(), FleetError> {

@@ -47,21 +47,36 @@ impl AutoscaleSection {
     /// The first invalid setting: its name, its value and the expected value.
     pub(crate) fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
         let checks = [
-            ("max_replicas", self.max_replicas > 0, self.max_replicas.to_string(), "at least 1"),
             (
-                "min_replicas",
+                "gateway.autoscale.max_replicas",
+                self.max_replicas > 0,
+                self.max_replicas.to_string(),
+                "at least 1",
+            ),
+            (
+                "gateway.autoscale.min_replicas",
                 self.min_replicas <= self.max_replicas,
                 self.min_replicas.to_string(),
                 "at most max_replicas",
             ),
-            ("target_sequences", self.target_sequences > 0, self.target_sequences.to_string(), "at least 1"),
             (
-                "target_kv_use",
+                "gateway.autoscale.target_sequences",
+                self.target_sequences > 0,
+                self.target_sequences.to_string(),
+                "at least 1",
+            ),
+            (
+                "gateway.autoscale.target_kv_use",
                 self.target_kv_use > 0.0 && self.target_kv_use <= 1.0,
                 self.target_kv_use.to_string(),
                 "above 0 and at most 1",
             ),
-            ("target_wait_ms", self.target_wait_ms > 0, self.target_wait_ms.to_string(), "at least 1"),
+            (
+                "gateway.autoscale.target_wait_ms",
+                self.target_wait_ms > 0,
+                self.target_wait_ms.to_string(),
+                "at least 1",
+            ),
         ];
         let fault = checks.into_iter().find(|(_, is_right, ..)| !is_right);
         fault.map_or(Ok(()), |(name, _, value, expected)| Err((name, value, expected)))

@@ -104,29 +104,14 @@ impl Gateway {
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
         check_admin(&config.access)?;
-        PriceTable::new(&config.prices).map_err(|value| GatewayError::Setting {
-            setting: "gateway.prices",
-            value,
-            expected: "dollars for a million tokens, from 0 to 1000 with at most six decimals",
-        })?;
-        config.autoscale.check().map_err(|(name, value, expected)| GatewayError::Setting {
-            setting: name,
-            value: format!("gateway.autoscale: {value}"),
-            expected,
-        })?;
+        let price = "dollars for a million tokens, from 0 to 1000 with at most six decimals";
+        PriceTable::new(&config.prices).map_err(|value| invalid(("gateway.prices", value, price)))?;
+        config.autoscale.check().map_err(invalid)?;
         let has_cache = config.response_cache.max_memory_bytes > 0;
         let semantic =
             config.semantic_cache.as_ref().map(|semantic| check_semantic_cache(semantic, has_cache));
-        semantic.transpose().map_err(|(setting, value, expected)| GatewayError::Setting {
-            setting,
-            value,
-            expected,
-        })?;
-        server::check(&config).map_err(|(setting, value, expected)| GatewayError::Setting {
-            setting,
-            value,
-            expected,
-        })?;
+        semantic.transpose().map_err(invalid)?;
+        server::check(&config).map_err(invalid)?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
         let mut shared = Shared::new(&config, process);
         shared.moderation = Arc::new(Moderation::new(&config.moderation).map_err(GatewayError::Moderation)?);
@@ -365,6 +350,10 @@ fn operators_config(config: &GatewayConfig) -> GatewayConfig {
     config.server.shutdown_timeout_s = ADMIN_SHUTDOWN_S;
     config.access.api_keys.extend(config.access.admin_key.clone());
     config
+}
+
+fn invalid((setting, value, expected): (&'static str, String, &'static str)) -> GatewayError {
+    GatewayError::Setting { setting, value, expected }
 }
 
 fn check_admin(access: &AccessConfig) -> Result<(), GatewayError> {

@@ -3,6 +3,7 @@
 
 mod api;
 mod bad_input;
+mod configuration;
 mod faulty_engine;
 mod fleet;
 mod harness;

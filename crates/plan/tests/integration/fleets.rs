@@ -34,7 +34,7 @@ pub fn setup(machine: &str, model: ModelShape, tensor: u32) -> Setup {
 
 /// Requests of 500 and 300 tokens.
 pub fn load(rate: f64) -> Load {
-    let length = |mean| Length { mean, variation: 0.5 };
+    let length = |mean| Length { mean, variation: 0.5, most: None };
     Load {
         requests_per_s: rate,
         prompt: length(500.0),
@@ -227,7 +227,7 @@ fn attention_beyond_the_calibrated_range_is_refused() {
     let mut measured = setup("h100", models::llama_8b(), 1);
     measured.measured = Some(Arc::new(Calibration::fit("paper", &steps).expect("enough steps")));
     (measured.batching.max_sequences, measured.batching.max_batch_tokens) = (8, 200);
-    let length = |mean| Length { mean, variation: 0.1 };
+    let length = |mean| Length { mean, variation: 0.1, most: None };
     let short = Load { prompt: length(40.0), output: length(20.0), ..load(1.0) };
     let plan = measured.smallest(&short, &Targets::default(), 0).expect("within what was measured");
     assert!(plan.error.is_some());

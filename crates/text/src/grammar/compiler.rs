@@ -9,6 +9,7 @@ use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{ParserFactory, TokenParser};
 use serde_json::json;
 
+use super::error::summary;
 use super::json_schema::Numbers;
 use super::spec::{ConstraintSpec, GrammarKey};
 use super::vocabulary::Vocabulary;
@@ -262,7 +263,7 @@ fn failure(message: &str) -> GrammarError {
         "limit",
         "out of range",
     ];
-    let line: String = message.lines().next().unwrap_or_default().chars().take(256).collect();
+    let line = summary(message);
     if let Some((_, keys)) = message.split_once("Unimplemented keys: [\"") {
         let keyword = keys.split('"').next().unwrap_or_default().to_owned();
         return GrammarError::UnsupportedKeyword { keyword, path: "#".to_owned() };

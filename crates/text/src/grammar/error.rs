@@ -33,3 +33,15 @@ pub enum GrammarError {
     #[error("the grammar library failed: {0}")]
     Internal(String),
 }
+
+/// The first line of a library's message, with the reason that stands below it where it ends with a colon; at
+/// most 256 characters.
+pub(super) fn summary(message: &str) -> String {
+    let first = message.lines().next().unwrap_or_default();
+    let reason = message.lines().find_map(|line| line.trim().strip_prefix("error: "));
+    let text = match reason {
+        Some(reason) if first.trim_end().ends_with(':') => format!("{} {reason}", first.trim_end()),
+        _ => first.to_owned(),
+    };
+    text.chars().take(256).collect()
+}

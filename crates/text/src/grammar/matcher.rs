@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use llguidance::TokenParser;
 use llguidance::api::StopReason;
 
+use super::error::summary;
 use super::{CompiledGrammar, GrammarError};
 
 /// Maximum number of tokens that a kept parser is rolled back; an output that differs earlier gets another
@@ -208,7 +209,7 @@ impl Kept {
 
     fn failure(&self) -> GrammarError {
         let message = self.parser.error_message().unwrap_or_default();
-        let text: String = message.lines().next().unwrap_or_default().chars().take(256).collect();
+        let text = summary(&message);
         match self.parser.stop_reason() {
             StopReason::LexerTooComplex => GrammarError::TooComplex(text),
             StopReason::ParserTooComplex if !message.contains("token ") && !message.contains("byte ") => {

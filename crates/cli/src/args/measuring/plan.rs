@@ -103,6 +103,12 @@ pub struct PlanLoadArgs {
     /// Mean number of tokens of an answer
     #[arg(long, value_name = "N", default_value_t = 300.0)]
     pub output_tokens: f64,
+    /// Tokens of the longest prompt of --day.
+    #[arg(skip)]
+    pub most_prompt_tokens: Option<f64>,
+    /// Tokens of the longest answer of --day.
+    #[arg(skip)]
+    pub most_output_tokens: Option<f64>,
     /// Standard deviation of both numbers in parts of the mean; 0: always the same
     #[arg(long, value_name = "V", default_value_t = 0.5)]
     pub variation: f64,
@@ -145,11 +151,11 @@ pub struct PlanFleetArgs {
     /// Where prompts are computed: by the replicas that answer, apart from them, or both compared
     #[arg(long, value_enum, value_delimiter = ',', default_value = "together")]
     pub prefill: Vec<PlanPrefill>,
-    /// Most sequences of a step
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "256")]
+    /// Most sequences of a step; by default 256, or as many as --calibration has measured
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub max_num_seqs: Vec<u32>,
-    /// Most tokens of a step
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2048")]
+    /// Most tokens of a step; by default 2048, or as many as --calibration has measured
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub max_num_batched_tokens: Vec<u32>,
     /// Drafts of a sequence in a step, with --speculative-acceptance
     #[arg(long, value_name = "N", default_value_t = 4)]

@@ -49,7 +49,7 @@ pub async fn run(
     most_prompt: u32,
     seconds: u64,
 ) -> Result<()> {
-    let length = |mean| Length { mean, variation: VARIATION };
+    let length = |mean| Length { mean, variation: VARIATION, most: None };
     let load = Load {
         requests_per_s: 1.0,
         prompt: length((f64::from(most_prompt) * LENGTH_SHARE).max(4.0)),

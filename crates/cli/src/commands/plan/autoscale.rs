@@ -109,8 +109,9 @@ fn scaled(
     let policy = policy(&arguments.policy, n_planned);
     if requests.is_none() {
         let n = (load.requests_per_s * part * settings.seconds).round();
+        let tip = if arguments.hours > 1.0 { "; --hours 1 takes less time" } else { "" };
         output::note(format_args!(
-            "simulating {} h with up to {n} requests for each fleet; --hours 1 takes less time",
+            "simulating {} h with up to {n} requests for each fleet{tip}",
             arguments.hours
         ));
     }

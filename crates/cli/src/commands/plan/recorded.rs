@@ -53,6 +53,7 @@ pub fn recorded_load(arguments: &PlanArgs) -> Result<(PlanArgs, Option<Arc<[Time
     let described = &mut with_load.load;
     described.rate = Some(load.requests_per_s);
     (described.prompt_tokens, described.output_tokens) = (load.prompt.mean, load.output.mean);
+    (described.most_prompt_tokens, described.most_output_tokens) = (load.prompt.most, load.output.most);
     described.variation = load.prompt.variation.max(load.output.variation);
     Ok((with_load, Some(requests.into())))
 }

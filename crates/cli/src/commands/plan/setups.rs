@@ -1,6 +1,7 @@
 //! The ways to serve a model that `throng plan` compares: machines, prices and parallelism of the arguments.
 
 use anyhow::{Context, Result, bail};
+use throng_plan::cost::calibration::Calibration;
 use throng_plan::cost::tables::OperatorTable;
 use throng_plan::fleet::{Layout, Setup};
 use throng_plan::load::{Crowd, Length, requests_of_people};
@@ -18,6 +19,10 @@ const MAX_SETUPS: usize = 10_000;
 
 /// Requests a second when neither a rate nor people are named.
 const DEFAULT_RATE: f64 = 1.0;
+
+/// Most sequences and most tokens of a step when none are named.
+const DEFAULT_SEQUENCES: u32 = 256;
+const DEFAULT_TOKENS: u32 = 2048;
 
 /// Assumed seconds of an answer for which people wait.
 const ASSUMED_ANSWER_S: f64 = 10.0;
@@ -68,11 +73,11 @@ pub fn load(arguments: &PlanLoadArgs) -> Result<Load> {
         (_, _, Some(people)) => requests_of_people(people, ASSUMED_ANSWER_S, arguments.pause)?,
         (None, None, None) => DEFAULT_RATE,
     };
-    let length = |mean| Length { mean, variation: arguments.variation };
+    let length = |mean, most| Length { mean, variation: arguments.variation, most };
     let load = Load {
         requests_per_s,
-        prompt: length(arguments.prompt_tokens),
-        output: length(arguments.output_tokens),
+        prompt: length(arguments.prompt_tokens, arguments.most_prompt_tokens),
+        output: length(arguments.output_tokens, arguments.most_output_tokens),
         cached_share: arguments.cached_share,
         host_cached_share: arguments.host_cached_share,
     };
@@ -108,19 +113,19 @@ pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, planned: &PlannedMode
         [] => catalogue.machines.iter().collect(),
         names => names.iter().map(|name| catalogue.find(name)).collect::<Result<_, _>>()?,
     };
+    let speculation = fleet
+        .speculative_acceptance
+        .map(|acceptance| Speculation { n_drafts: fleet.speculative_tokens, acceptance });
+    let batchings = batchings(arguments, measured.as_deref(), speculation);
     let n_setups = machines.len()
         * fleet.tensor_parallel.len()
         * fleet.pipeline_parallel.len()
         * fleet.expert_parallel.len()
         * fleet.prefill.len()
-        * fleet.max_num_seqs.len()
-        * fleet.max_num_batched_tokens.len();
+        * batchings.len();
     if n_setups > MAX_SETUPS {
         bail!("{n_setups} combinations to compare are more than {MAX_SETUPS}: name fewer machines or values");
     }
-    let speculation = fleet
-        .speculative_acceptance
-        .map(|acceptance| Speculation { n_drafts: fleet.speculative_tokens, acceptance });
     let mut setups = Vec::with_capacity(n_setups);
     let efficiency = match (&fleet.operators, machines.as_slice()) {
         (None, _) => None,
@@ -135,7 +140,7 @@ pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, planned: &PlannedMode
         let model = model_on(machine, planned);
         for parallelism in parallelisms(arguments) {
             for layout in fleet.prefill.iter().map(|prefill| layout(*prefill)) {
-                for batching in batchings(arguments, speculation) {
+                for &batching in &batchings {
                     setups.push(Setup {
                         machine: machine.clone(),
                         model: model.clone(),
@@ -181,12 +186,23 @@ fn parallelisms(arguments: &PlanArgs) -> Vec<Parallelism> {
     all
 }
 
-fn batchings(arguments: &PlanArgs, speculation: Option<Speculation>) -> Vec<Batching> {
+/// The bounds of batches to compare. Those that are not given are within the measured steps.
+fn batchings(
+    arguments: &PlanArgs,
+    measured: Option<&Calibration>,
+    speculation: Option<Speculation>,
+) -> Vec<Batching> {
     let fleet = &arguments.fleet;
+    let values = |given: &[u32], default: u32, most: Option<f64>| match given {
+        [] => vec![default.min(most.map_or(default, |most| most as u32))],
+        given => given.to_vec(),
+    };
+    let sequences = values(&fleet.max_num_seqs, DEFAULT_SEQUENCES, measured.map(|of| of.sequences.high));
+    let tokens = values(&fleet.max_num_batched_tokens, DEFAULT_TOKENS, measured.map(|of| of.tokens.high));
     let mut all = Vec::new();
-    for &max_sequences in &fleet.max_num_seqs {
+    for max_sequences in sequences {
         let with = |&max_batch_tokens| Batching { max_sequences, max_batch_tokens, speculation };
-        all.extend(fleet.max_num_batched_tokens.iter().map(with));
+        all.extend(tokens.iter().map(with));
     }
     all
 }

@@ -98,8 +98,7 @@ pub fn simulation(simulation: &SimulationView) -> String {
     )
 }
 
-const SAVES_NOTHING: &str =
-    "this policy saves nothing: it keeps more room than the plan; a higher --target-sequences keeps less\n";
+const SAVES_NOTHING: &str = "this policy saves nothing: it keeps more replicas than the plan; a higher --target-sequences keeps fewer\n";
 
 /// A day with the autoscaler beside a day without.
 pub fn autoscaled(day: &AutoscaleView) -> String {
@@ -135,7 +134,7 @@ pub fn autoscaled(day: &AutoscaleView) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let hours = |name: &str| day.fleets.iter().find(|run| run.name == name).map(|run| run.replica_hours);
-    let saves_nothing = hours("autoscaled") >= hours("fixed");
+    let saves_nothing = hours("autoscaled") > hours("fixed");
     format!(
         "a day of {} requests, {:.0} % of the fleet simulated\n{table}\n{}\
          {} changes, {} turns between growing and shrinking, at most {} within an hour; {} starts from no replica, \

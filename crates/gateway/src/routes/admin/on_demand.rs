@@ -45,7 +45,14 @@ pub(in crate::routes) async fn obey(
     if level.is_some_and(|level| order != Order::Sleep || !(1..=2).contains(&level)) {
         return Err(ApiError::invalid_value("level", "Only sleep has levels: 1 or 2.").into());
     }
-    let all = app.models.on_demand.as_ref().ok_or_else(|| ApiError::model_not_found(&model))?;
+    let models = &app.models;
+    if models.router.get(&model).is_some_and(|route| route.model.is_remote())
+        || models.upstreams.find(&model).is_some()
+    {
+        let message = "This model is computed by a worker or another engine, and loaded and unloaded there.";
+        return Err(ApiError::invalid_value("model", message).into());
+    }
+    let all = models.on_demand.as_ref().ok_or_else(|| ApiError::model_not_found(&model))?;
     let (place, may_be_main) = (app.clone() as Arc<dyn Serving>, matches!(order, Order::Sleep | Order::Wake));
     match order {
         Order::Load | Order::Wake => all.load(&place, &model, may_be_main).await?,

@@ -49,33 +49,57 @@ pub(super) fn scaled_groups(
     scales.groups(grid, x).collect()
 }
 
-/// The points of a grid in units of the code book; a point of four coordinates leaves the other four zero.
-pub(super) struct Points(Vec<[f32; 8]>);
+/// Number of points that are compared at a time, of which grids have multiples.
+const LANES: usize = 16;
+
+/// The points of a grid in units of the code book, [`LANES`] together, coordinate by coordinate; a point of
+/// four coordinates leaves the other four zero.
+pub(super) struct Points(Vec<[[f32; LANES]; 8]>);
 
 impl Points {
     /// Points of the lower or upper half of the code book.
     pub(super) fn of(grid: &Grid, upper: bool) -> Self {
         let values = grid.layout.codebook.expect("grids have code books").values();
         let value = |code: u8| f32::from(values[usize::from(code | u8::from(upper) << grid.bits)]);
-        let point = |point: usize| {
-            let mut values = [0.0; 8];
-            for (i, out) in values[..grid.n_coordinates()].iter_mut().enumerate() {
-                *out = value(grid.coordinate(point, i));
-            }
-            values
+        let points: Vec<usize> = (0..grid.n_points()).collect();
+        let (lanes, rest) = points.as_chunks::<LANES>();
+        assert!(rest.is_empty(), "a grid has a multiple of {LANES} points");
+        let coordinate = |lanes: &[usize; LANES], i| match i < grid.n_coordinates() {
+            true => lanes.map(|point| value(grid.coordinate(point, i))),
+            false => [0.0; LANES],
         };
-        Self((0..grid.n_points()).map(point).collect())
+        Self(lanes.iter().map(|lanes| std::array::from_fn(|i| coordinate(lanes, i))).collect())
     }
 
-    /// The point that is nearest to `x`, and the squared error.
+    /// Points of the lower and of the upper half of the code book.
+    pub(super) fn of_both(grid: &Grid) -> [Self; 2] {
+        [false, true].map(|upper| Self::of(grid, upper))
+    }
+
+    /// The point that is nearest to `x`, the first of equals, and the squared error.
     pub(super) fn nearest(&self, x: &[f32]) -> (usize, f32) {
         let mut padded = [0.0; 8];
         padded[..x.len()].copy_from_slice(x);
-        let lost = |point: &[f32; 8]| -> f32 {
-            std::iter::zip(&padded, point).map(|(x, value)| (x - value).powi(2)).sum()
-        };
-        let points = self.0.iter().map(lost).enumerate();
-        points.min_by(|a, b| a.1.total_cmp(&b.1)).expect("a grid has points")
+        let mut best = (0, f32::INFINITY);
+        for (chunk, points) in self.0.iter().enumerate() {
+            let mut lost = [0.0_f32; LANES];
+            for i in 0..8 {
+                for lane in 0..LANES {
+                    let distance = padded[i] - points[i][lane];
+                    lost[lane] += distance * distance;
+                }
+            }
+            // One test for all of them: few chunks have a better point.
+            let n_better: u32 = lost.iter().map(|lost| u32::from(*lost < best.1)).sum();
+            if n_better > 0 {
+                for (lane, &lost) in lost.iter().enumerate() {
+                    if lost < best.1 {
+                        best = (chunk * LANES + lane, lost);
+                    }
+                }
+            }
+        }
+        best
     }
 }
 
@@ -106,11 +130,10 @@ pub(super) fn put_seven_signs(out: &mut [u8], at: usize, group: usize, signs: u8
 /// The nearest point of each group, and whether it is shifted down; groups but the first of each `n_together`
 /// have the shift of the group before.
 pub(super) fn shifted(
-    grid: &Grid,
+    points: &[Points; 2],
     groups: impl Iterator<Item = (usize, [f32; 8])>,
     n_together: usize,
 ) -> impl Iterator<Item = (usize, usize, bool)> {
-    let points = [false, true].map(|down| Points::of(grid, down));
     let mut before = false;
     groups.map(move |(group, x)| {
         let shifts = if group % n_together == 0 { &[false, true][..] } else { &[before][..] };

@@ -1,7 +1,9 @@
 //! IQ1_M: the low bits of a point for eight weights, their three high bits and a shift, then for 64 a word of
 //! four 3-bit scales and four bits of d, an f16.
 
-use super::encode::{Scales, shifted};
+use std::sync::LazyLock;
+
+use super::encode::{Points, Scales, shifted};
 use super::{Grid, odd};
 use crate::formats::bits::{nibble, u16_at};
 use crate::formats::{BlockCodes, Description, Elements};
@@ -38,9 +40,11 @@ pub(in crate::formats) const FORMAT: Description = Description {
             let word = of_scales | (d >> (4 * i) & 15) << 12;
             out[48 + 2 * i..][..2].copy_from_slice(&word.to_le_bytes());
         }
-        for (group, point, down) in shifted(&GRID, scales.groups(&GRID, x), 1) {
+        for (group, point, down) in shifted(&POINTS, scales.groups(&GRID, x), 1) {
             out[group] = point as u8;
             out[32 + group / 2] |= ((point >> 8) as u8 | u8::from(down) << 3) << (group % 2 * 4);
         }
     },
 };
+
+static POINTS: LazyLock<[Points; 2]> = LazyLock::new(|| Points::of_both(&GRID));

@@ -1,7 +1,9 @@
 //! IQ1_S: f16 d, the low bits of a point for eight weights, then for 32 a word of their high bits, a 3-bit
 //! scale and a shift.
 
-use super::encode::{scaled_groups, shifted};
+use std::sync::LazyLock;
+
+use super::encode::{Points, scaled_groups, shifted};
 use super::{Grid, odd};
 use crate::formats::bits::u16_at;
 use crate::formats::{Description, Elements};
@@ -28,7 +30,7 @@ pub(in crate::formats) const FORMAT: Description = Description {
     }),
     encode: |x, out| {
         let groups = scaled_groups(&GRID, x, out, |i, scale, out| out[35 + 2 * i] |= scale << 4);
-        for (group, point, down) in shifted(&GRID, groups.into_iter(), 4) {
+        for (group, point, down) in shifted(&POINTS, groups.into_iter(), 4) {
             out[2 + group] = point as u8;
             let high = (point >> 8) as u16;
             let bits = (high << (3 * (group % 4)) | u16::from(down) << 15).to_le_bytes();
@@ -36,3 +38,5 @@ pub(in crate::formats) const FORMAT: Description = Description {
         }
     },
 };
+
+static POINTS: LazyLock<[Points; 2]> = LazyLock::new(|| Points::of_both(&GRID));

@@ -1,6 +1,8 @@
 //! IQ2_S: f16 d, the low bits of a point for eight weights, their eight signs, two high bits, then a 4-bit
 //! scale for sixteen.
 
+use std::sync::LazyLock;
+
 use super::encode::{Points, scaled_groups, signed};
 use super::{Grid, odd, signs};
 use crate::formats::bits::{nibble, u32_at};
@@ -28,12 +30,13 @@ pub(in crate::formats) const FORMAT: Description = Description {
     encode: |x, out| {
         let put = |i: usize, scale: u8, out: &mut [u8]| out[74 + i / 2] |= scale << (i % 2 * 4);
         let groups = scaled_groups(&GRID, x, out, put);
-        let points = Points::of(&GRID, false);
         for (group, x) in groups {
-            let ([point, _], signs) = signed(&GRID, &points, x, false);
+            let ([point, _], signs) = signed(&GRID, &POINTS, x, false);
             out[2 + group] = point as u8;
             out[34 + group] = signs;
             out[66 + group / 4] |= ((point >> 8) as u8) << (group % 4 * 2);
         }
     },
 };
+
+static POINTS: LazyLock<Points> = LazyLock::new(|| Points::of(&GRID, false));

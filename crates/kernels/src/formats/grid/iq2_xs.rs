@@ -1,5 +1,7 @@
 //! IQ2_XS: f16 d, for eight weights a point of nine bits and seven signs, then a 4-bit scale for sixteen.
 
+use std::sync::LazyLock;
+
 use super::encode::{Points, scaled_groups, signed};
 use super::{Grid, even_signs, odd};
 use crate::formats::bits::{nibble, u16_at};
@@ -28,11 +30,12 @@ pub(in crate::formats) const FORMAT: Description = Description {
     encode: |x, out| {
         let put = |i: usize, scale: u8, out: &mut [u8]| out[66 + i / 2] |= scale << (i % 2 * 4);
         let groups = scaled_groups(&GRID, x, out, put);
-        let points = Points::of(&GRID, false);
         for (group, x) in groups {
-            let ([point, _], signs) = signed(&GRID, &points, x, true);
+            let ([point, _], signs) = signed(&GRID, &POINTS, x, true);
             let word = point as u16 | u16::from(signs & 127) << 9;
             out[2 + 2 * group..][..2].copy_from_slice(&word.to_le_bytes());
         }
     },
 };
+
+static POINTS: LazyLock<Points> = LazyLock::new(|| Points::of(&GRID, false));

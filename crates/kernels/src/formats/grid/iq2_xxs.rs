@@ -1,6 +1,8 @@
 //! IQ2_XXS: f16 d, then for 32 weights four points of eight bits, and a word of four times seven signs and a
 //! 4-bit scale.
 
+use std::sync::LazyLock;
+
 use super::encode::{Points, put_seven_signs, scaled_groups, signed};
 use super::{Grid, even_signs, odd};
 use crate::formats::bits::u32_at;
@@ -27,11 +29,12 @@ pub(in crate::formats) const FORMAT: Description = Description {
     }),
     encode: |x, out| {
         let groups = scaled_groups(&GRID, x, out, |i, scale, out| out[9 + 8 * i] |= scale << 4);
-        let points = Points::of(&GRID, false);
         for (group, x) in groups {
-            let ([point, _], signs) = signed(&GRID, &points, x, true);
+            let ([point, _], signs) = signed(&GRID, &POINTS, x, true);
             out[2 + group / 4 * 8 + group % 4] = point as u8;
             put_seven_signs(out, 6 + group / 4 * 8, group, signs);
         }
     },
 };
+
+static POINTS: LazyLock<Points> = LazyLock::new(|| Points::of(&GRID, false));

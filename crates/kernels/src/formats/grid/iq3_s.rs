@@ -1,6 +1,8 @@
 //! IQ3_S: f16 d, the low bits of a point for four weights, their ninth bits, a sign for each weight, then a
 //! 4-bit scale for 32.
 
+use std::sync::LazyLock;
+
 use super::encode::{Points, scaled_groups, signed};
 use super::{Grid, odd, signs};
 use crate::formats::bits::{nibble, u32_at};
@@ -28,9 +30,8 @@ pub(in crate::formats) const FORMAT: Description = Description {
     encode: |x, out| {
         let put = |i: usize, scale: u8, out: &mut [u8]| out[106 + i / 2] |= scale << (i % 2 * 4);
         let groups = scaled_groups(&GRID, x, out, put);
-        let points = Points::of(&GRID, false);
         for (group, x) in groups {
-            let (points, signs) = signed(&GRID, &points, x, false);
+            let (points, signs) = signed(&GRID, &POINTS, x, false);
             for (idx, point) in (2 * group..).zip(points) {
                 out[2 + idx] = point as u8;
                 out[66 + idx / 8] |= ((point >> 8) as u8) << (idx % 8);
@@ -39,3 +40,5 @@ pub(in crate::formats) const FORMAT: Description = Description {
         }
     },
 };
+
+static POINTS: LazyLock<Points> = LazyLock::new(|| Points::of(&GRID, false));

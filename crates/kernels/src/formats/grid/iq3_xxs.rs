@@ -1,6 +1,8 @@
 //! IQ3_XXS: f16 d, a point of eight bits for four weights, then for 32 a word of four times seven signs and a
 //! 4-bit scale.
 
+use std::sync::LazyLock;
+
 use super::encode::{Points, put_seven_signs, scaled_groups, signed};
 use super::{Grid, even_signs, odd};
 use crate::formats::bits::u32_at;
@@ -27,11 +29,12 @@ pub(in crate::formats) const FORMAT: Description = Description {
     }),
     encode: |x, out| {
         let groups = scaled_groups(&GRID, x, out, |i, scale, out| out[69 + 4 * i] |= scale << 4);
-        let points = Points::of(&GRID, false);
         for (group, x) in groups {
-            let (points, signs) = signed(&GRID, &points, x, true);
+            let (points, signs) = signed(&GRID, &POINTS, x, true);
             out[2 + 2 * group..][..2].copy_from_slice(&points.map(|point| point as u8));
             put_seven_signs(out, 66 + group / 4 * 4, group, signs);
         }
     },
 };
+
+static POINTS: LazyLock<Points> = LazyLock::new(|| Points::of(&GRID, false));

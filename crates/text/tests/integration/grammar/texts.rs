@@ -77,6 +77,8 @@ fn an_expression_is_matched_as_a_whole() {
 
 #[test]
 fn an_expression_that_cannot_be_matched_is_refused() {
+    let unclosed = refused(ConstraintSpec::Regex("(a".to_owned())).to_string();
+    assert!(unclosed.contains("unclosed group"), "{unclosed}");
     for regex in ["[", "foo**(", "(?<=a)b", r"(a)\1", "a{2,1}", r"\p{Nope}", "(?=a)", "a\\"] {
         let error = refused(ConstraintSpec::Regex(regex.to_owned()));
         assert!(matches!(error, GrammarError::Invalid(_)), "{regex}: {error:?}");
