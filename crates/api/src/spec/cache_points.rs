@@ -18,7 +18,7 @@ pub const KEEP_SHORT_S: u32 = 300;
 pub struct CachePoint {
     /// Number of messages before it, the one that it is in included.
     pub n_messages: usize,
-    /// What of the last of these messages is before it; `None` for all.
+    /// Part of the last of these messages that is before it; `None` for all.
     pub within: Option<PartsBefore>,
     /// Time for which the blocks before it are kept after each use, in seconds.
     pub keep_s: u32,

@@ -101,7 +101,7 @@ impl JsonBody {
         Ok(())
     }
 
-    /// What the tokens of a request for Responses are counted behind: the kept part of its conversation,
+    /// Context of a request for Responses whose tokens are counted: the kept part of its conversation,
     /// and the tools of its servers.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ impl Varied {
         match self.rng.u8(..4) {
             // It ends with the model's token, before its bound.
             0 => request.max_tokens += self.rng.u32(1..50),
-            // It ends by its bound alone.
+            // Only its bound ends it.
             1 => request.stops = false,
             _ => {}
         }

@@ -24,7 +24,7 @@ fn no_more_blocks_are_allocated_than_sequences_can_use() {
 
 #[test]
 fn recurrent_states_take_at_most_half() {
-    // Of 400 bytes, 200 hold 20 slots: ten sequences with a checkpoint each.
+    // Half of the 400 bytes holds 20 slots: ten sequences with a checkpoint each.
     let budget = KvBudget { state_bytes: 10, ..BUDGET };
     assert_eq!((budget.n_rows(), budget.n_blocks().expect("fits")), (10, 20));
     let few = KvBudget { max_rows: 3, ..budget };

@@ -22,7 +22,7 @@ pub struct Store {
     writing: Vec<StoreSlot>,
     reading: Vec<(StoreSlot, BlockHash)>,
     read: BTreeMap<StoreSlot, Vec<u8>>,
-    /// What the other engine has.
+    /// Blocks of the other engine.
     peer: BTreeMap<BlockHash, Vec<u8>>,
     pulling: Vec<(StoreSlot, BlockHash)>,
     /// Blocks that the other engine has asked for.
@@ -164,7 +164,7 @@ impl Store {
             self.writing.push(save.slot);
         }
         let names: BTreeSet<_> = self.kept.values().map(|(hash, _)| *hash).collect();
-        // Those that the step loads make room for others already.
+        // Blocks that the step loads make room for others already.
         let n_read = self.read.len() - batch.loads().len();
         let n_used = self.writing.len() + self.reading.len() + self.pulling.len() + n_read;
         let StoreCapacity { max_writes, max_reads, max_pulls, .. } = self.capacity;
@@ -196,7 +196,7 @@ impl Store {
             StoreOrder::ReadForPeer(export, slot, hash) => {
                 let asked = self.exporting.remove(&export);
                 assert_eq!(asked, Some(hash), "another block than the one that was asked for");
-                // It may have given way to another one.
+                // The block may have given way to another one.
                 if let Some((_, bytes)) = self.kept.get(&slot).filter(|(held, _)| *held == hash) {
                     self.peer.insert(hash, bytes.clone());
                 }

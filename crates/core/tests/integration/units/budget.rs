@@ -98,7 +98,7 @@ fn random_schedules_never_exceed_a_budget_and_never_lose_any_of_it() {
     let scopes = [scope("key", Some(1000), None)];
     for _ in 0..50 {
         let mut accounts = Accounts::default();
-        // What really happened: used and running at most, entries that are not written, the ledger.
+        // The truth of the model: most used and running, entries that are not written, the ledger.
         let (mut running, mut unwritten, mut ledger) = (Vec::new(), Vec::new(), 0);
         for _ in 0..2000 {
             let reserved = |running: &[(BudgetReservation, u64)]| running.iter().map(|(_, n)| n).sum::<u64>();

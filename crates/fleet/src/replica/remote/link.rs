@@ -65,6 +65,14 @@ struct Known {
     refuses: Option<ReplicaError>,
 }
 
+impl Known {
+    /// Notes the load of the worker, of which `n_own` sequences are those of this gateway.
+    fn set_load(&mut self, load: Load, n_own: usize) {
+        self.n_others = load.n_sequences().saturating_sub(n_own);
+        self.load = load;
+    }
+}
+
 #[derive(Debug)]
 enum LinkState {
     /// No connection, or no description yet, for this reason.
@@ -262,8 +270,7 @@ impl Link {
         let n_own = self.n_own.load(Ordering::Relaxed);
         let mut known = self.known();
         if matches!(known.state, LinkState::Ending) {
-            known.load = load;
-            known.n_others = known.load.n_sequences().saturating_sub(n_own);
+            known.set_load(load, n_own);
         }
     }
 
@@ -278,9 +285,8 @@ impl Link {
         }
         let n_own = self.n_own.load(Ordering::Relaxed);
         let mut known = self.known();
-        known.load = sent.load;
+        known.set_load(sent.load, n_own);
         known.ranks = sent.ranks;
-        known.n_others = known.load.n_sequences().saturating_sub(n_own);
         known.refuses = sent.refuses.map(received_error);
         if let LinkState::Up { status, .. } = &mut known.state {
             *status = sent.health;

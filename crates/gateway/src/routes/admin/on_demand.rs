@@ -22,7 +22,7 @@ struct Named {
     level: Option<u8>,
 }
 
-/// What the operator asks for.
+/// Orders of the operator about a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::routes) enum Order {
     /// `POST /v1/models/load`: load a model on demand.

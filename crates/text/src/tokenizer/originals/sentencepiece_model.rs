@@ -56,7 +56,7 @@ pub(super) fn convert(file: &[u8]) -> Result<Own, TokenizerError> {
         .collect();
     let merges: Vec<Value> =
         merges_from_scores(&normal).into_iter().map(|(left, right)| json!([left, right])).collect();
-    // Of equal pieces the first one counts.
+    // The first one of equal pieces counts.
     let vocab: Map<String, Value> = rows().rev().map(|(id, piece)| (piece.text.clone(), json!(id))).collect();
     let added: Vec<Value> = rows()
         .filter(|(_, piece)| is_control(piece) || piece.kind == USER_DEFINED)
