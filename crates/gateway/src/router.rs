@@ -69,13 +69,15 @@ impl Route {
         }
     }
 
-    /// Checks whether all replicas would refuse any request now.
+    /// Checks whether all replicas would refuse any request now. One that `may_wait` for a lost replica is not
+    /// refused while it would.
     ///
     /// # Errors
     /// The refusal of the replica with the least load.
-    pub fn check_room(&self) -> Result<(), ReplicaError> {
+    pub fn check_room(&self, may_wait: bool) -> Result<(), ReplicaError> {
         let replicas = self.replicas.now();
-        if replicas.iter().any(|replica| replica.check_room().is_ok()) {
+        let has_room = replicas.iter().any(|replica| replica.check_room().is_ok());
+        if has_room || may_wait && self.replicas.may_be_back() {
             return Ok(());
         }
         self.note_unserved();

@@ -22,6 +22,17 @@ pub(super) struct SubmitOutcome {
     pub first_part: Option<FirstPart>,
 }
 
+/// Time for which a request waits for a replica to come back when none is left.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Patience {
+    /// No wait: another model or nobody answers.
+    Never,
+    /// Wait of a new request: until a few seconds after the last replica was lost.
+    New,
+    /// Wait of a request that has begun.
+    Begun(Duration),
+}
+
 /// Tries replicas until one accepts the request or refuses it for a reason that holds for all. With
 /// `patience`, a request for which no replica is left waits for one to come back. If it `may_split`, another
 /// replica may compute its prompt first.
@@ -30,7 +41,7 @@ pub(super) async fn ask(
     request: ReplicaRequest,
     hints: Arc<PlacementHints>,
     tried: Tried,
-    patience: Option<Duration>,
+    patience: Patience,
     may_split: bool,
 ) -> SubmitOutcome {
     let mut round = Round {
@@ -43,6 +54,12 @@ pub(super) async fn ask(
         first_refusal: None,
     };
     let mut taken = round.ask_all().await;
+    let patience = match patience {
+        // A replica that has refused the request is there, and says more than a wait does.
+        Patience::New if round.tried.known().is_empty() => replicas.patience_with_new(),
+        Patience::New | Patience::Never => None,
+        Patience::Begun(patience) => Some(patience),
+    };
     if let Some(patience) = patience {
         let mut limit = AwakeSleep::new(patience);
         while taken.is_none() && round.tried.may_ask() {

@@ -19,6 +19,7 @@ mod wire_request;
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
@@ -70,6 +71,12 @@ pub trait Replica: Debug + Send + Sync {
 
     /// Present status of the replica, without waiting.
     fn status(&self) -> Status;
+
+    /// Time since the replica was lost: its connection broke or it began to end. `None` while it is there,
+    /// and if it never was.
+    fn lost_for(&self) -> Option<Duration> {
+        None
+    }
 
     /// Name by which clients can select the replica; `None`: its index among the model's replicas.
     fn name(&self) -> Option<String> {

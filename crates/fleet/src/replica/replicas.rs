@@ -13,6 +13,10 @@ use super::observed::FleetRecording;
 use super::{PrefixHolder, Replica, Status};
 use crate::dispatch::{Dispatcher, HealthReporter, Placement, RoutingSettings, Wanted};
 
+/// Time after the loss of the last replica for which new requests wait for one. A worker that was only busy or
+/// that starts again is back sooner; whoever asks later learns at once that there is none.
+const MAX_NEW_WAIT: Duration = Duration::from_secs(5);
+
 /// The replicas of a model. The set changes over time, and all clones share it.
 #[derive(Debug, Clone)]
 pub struct Replicas(Arc<Inner>);
@@ -173,6 +177,19 @@ impl Replicas {
     /// Time that a started request waits for a replica to come back; `None` for local replicas.
     pub fn patience(&self) -> Option<Duration> {
         self.0.are_judged.then_some(self.0.patience)
+    }
+
+    /// Time that a new request waits for a replica to come back: until [`MAX_NEW_WAIT`] after the last one was
+    /// lost.
+    pub(super) fn patience_with_new(&self) -> Option<Duration> {
+        let most = self.patience()?.min(MAX_NEW_WAIT);
+        let last = self.members().iter().filter_map(|member| member.replica.lost_for()).min()?;
+        most.checked_sub(last).filter(|rest| !rest.is_zero())
+    }
+
+    /// Whether no replica answers, but one that was lost a moment ago may be back soon.
+    pub fn may_be_back(&self) -> bool {
+        self.are_away() && self.patience_with_new().is_some()
     }
 
     /// Whether no replica answers.

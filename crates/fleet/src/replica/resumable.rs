@@ -12,7 +12,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use throng_core::fleet::{Failover, Rest, Retry, Tried};
 use tokio::time::Instant;
 
-use super::asking::{SubmitOutcome, ask};
+use super::asking::{Patience, SubmitOutcome, ask};
 use super::hints::PlacementHints;
 use super::observed::ObservedRequest;
 use super::split::{FirstPart, SplitCounts, SplitFallback, SplitReport, SplitTrace};
@@ -60,8 +60,10 @@ impl Resumable {
         let (arrived, hints) = (Instant::now(), Arc::new(hints));
         replicas.dispatcher().request();
         let mut observed = replicas.recording().and_then(|recording| recording.begin(&request));
+        let may_wait = hints.pinned.is_none() && hints.is_last_resort;
+        let patience = if may_wait { Patience::New } else { Patience::Never };
         let SubmitOutcome { result, tried, first_part } =
-            ask(replicas.clone(), request.clone(), hints.clone(), Tried::default(), None, true).await;
+            ask(replicas.clone(), request.clone(), hints.clone(), Tried::default(), patience, true).await;
         let (generation, placement) = match result {
             Ok(taken) => taken,
             Err(error) => {
@@ -124,7 +126,7 @@ impl Resumable {
         }
         let hints = &self.hints;
         let may_wait = self.failover.may_wait(has_ended, hints.pinned.is_some(), hints.is_last_resort);
-        let patience = self.replicas.patience().filter(|_| may_wait);
+        let patience = self.replicas.patience().filter(|_| may_wait).map_or(Patience::Never, Patience::Begun);
         let tried = self.failover.take_tried();
         let asking =
             ask(self.replicas.clone(), self.rest(), self.hints.clone(), tried, patience, false).boxed();

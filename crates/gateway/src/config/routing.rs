@@ -24,7 +24,7 @@ pub struct RoutingConfig {
     /// Model aliases.
     pub aliases: Vec<ModelAlias>,
     /// Seconds that a started request waits for a worker to come back when the last one is lost; 10 by
-    /// default.
+    /// default. A new request waits until 5 s after the loss, and no longer than this.
     pub replica_wait_s: Option<u64>,
 }
 

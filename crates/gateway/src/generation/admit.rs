@@ -166,7 +166,9 @@ fn most(requests: &[ReplicaRequest]) -> (u64, u64) {
 pub(crate) fn check_room(route: &Route, caller: &Caller) -> Result<(), ApiError> {
     let urgency = urgency(route, caller)?;
     let overload = &route.model.overload;
-    let checked = route.check_room().and_then(|()| overload.check(&caller.tenant(), urgency, machine(route)));
+    let may_wait = !caller.is_replaceable() && caller.destination.replica().is_none();
+    let room = route.check_room(may_wait);
+    let checked = room.and_then(|()| overload.check(&caller.tenant(), urgency, machine(route)));
     checked.map_err(|error| {
         route.model.metrics.rejected(error.kind.name());
         route.model.metrics.overloaded(error.kind, urgency.class);

@@ -311,6 +311,19 @@ impl Link {
         }
     }
 
+    /// Time since the worker with the model of this identity was lost or announced its end; `None` while it
+    /// answers.
+    pub(super) fn lost_for(&self, of: &Identity) -> Option<Duration> {
+        let is_draining = self.is_draining();
+        let known = self.known();
+        match &known.state {
+            LinkState::Up { connection, identity, .. } if identity == of => {
+                (is_draining || connection.is_lost()).then_some(Duration::ZERO)
+            }
+            LinkState::Up { .. } | LinkState::Down { .. } | LinkState::Ending => Some(known.since.elapsed()),
+        }
+    }
+
     /// Error with which the worker refuses new requests.
     pub(super) fn refusal(&self) -> Option<ReplicaError> {
         self.known().refuses.clone()

@@ -92,6 +92,10 @@ impl Replica for RemoteReplica {
         if status == Status::Ready && self.link.is_draining() { Status::Stalled } else { status }
     }
 
+    fn lost_for(&self) -> Option<Duration> {
+        self.link.lost_for(&self.identity)
+    }
+
     fn name(&self) -> Option<String> {
         Some(self.link.endpoint.name())
     }

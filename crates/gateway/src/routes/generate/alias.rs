@@ -114,7 +114,7 @@ fn point_of(parts: &[&str]) -> u64 {
 /// Whether a model would admit a request now.
 pub(in crate::routes) fn is_usable(app: &App, model: &str) -> bool {
     match (app.models.router.get(model), app.models.upstreams.find(model)) {
-        (Some(route), _) => route.status() == Status::Ready && route.check_room().is_ok(),
+        (Some(route), _) => route.status() == Status::Ready && route.check_room(false).is_ok(),
         (None, Some(model)) => model.dispatcher.is_ready(),
         (None, None) => false,
     }

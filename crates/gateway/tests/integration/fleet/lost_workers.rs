@@ -177,15 +177,15 @@ async fn streams_wait_for_the_only_worker_to_come_back() {
         let streams = begin_streams(address).await;
         let before = worker.leave().await;
         tokio::time::sleep(pause).await;
-        // New requests do not wait.
-        if !pause.is_zero() {
-            let refused = client.post("/v1/completions", &completion(json!({"prompt": [1]}))).await;
-            assert_eq!((refused.status, refused.error().3.as_str()), (503, "no_healthy_worker"));
-        }
+        // A new request waits too, whether its worker was found lost before or by it.
+        client
+            .send(post_bytes("/v1/completions", &completion(json!({"prompt": [1]})).to_string(), &[]))
+            .await;
         let _back = start_slow(Some(before)).await;
         let (texts, n_waits) = ends(streams).await;
         assert_eq!(texts, expected);
         assert!(pause.is_zero() || n_waits >= N_STREAMS, "{n_waits} comments");
+        assert_eq!(client.reply().await.expect("an answer").status, 200);
     }
 }
 
@@ -248,6 +248,9 @@ async fn a_stream_whose_workers_never_come_back_ends_with_an_error() {
             tokio::time::timeout(PATIENCE, client.reply()).await.expect("it ends").expect("an answer");
         assert!(reply.text().contains("\"error\"") && !reply.text().contains("[DONE]"), "{}", reply.text());
     }
+    let late = completion(json!({"prompt": [1]}));
+    let refused = Client::connect(address).await.post("/v1/completions", &late).await;
+    assert_eq!((refused.status, refused.error().3.as_str()), (503, "no_healthy_worker"));
 }
 
 /// A gateway of which nothing runs for a while, as after SIGSTOP: its timers have expired and its sockets are
