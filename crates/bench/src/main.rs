@@ -13,13 +13,17 @@ mod streams;
 
 use anyhow::Result;
 use clap::Parser;
-use throng_cli::process::runtime;
+use throng_cli::process::line_queue::LineFormat;
+use throng_cli::process::{logging, runtime};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> Result<()> {
     let arguments = arguments::Arguments::parse();
+    if arguments.serve.is_some() {
+        logging::start("warn", LineFormat::Text)?;
+    }
     let runtime = runtime::start()?;
     let ended = runtime.block_on(measurement::run(&arguments));
     runtime.shutdown_background();

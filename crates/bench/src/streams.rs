@@ -15,7 +15,7 @@ use crate::load::{self, Target, find};
 /// A stream whose first token takes longer has failed.
 const OPEN_LIMIT: Duration = Duration::from_secs(120);
 /// Number of streams that are waiting for their first token at a time.
-const MAX_OPENING: usize = 128;
+const MAX_OPENING: usize = 512;
 /// More tokens than any stream gets while the streams are opened.
 const MAX_TOKENS: u32 = 900;
 /// Time for which all streams are open before the memory is read.

@@ -17,6 +17,7 @@ use throng_wire::{Generate, VERSION_HEADER, Versions};
 use super::WorkerState;
 use crate::rejection::{Rejection, memory_full};
 use throng_api::ApiError;
+use throng_http::awake::within;
 use throng_http::retry_after::retry_after_s;
 
 /// Maximum bytes of a request that is parsed in place; longer ones are parsed on a blocking thread.
@@ -68,7 +69,7 @@ pub(super) async fn first_line(
     };
     let mut lines = BodyLines::new(exchange.stream_body(), Some(Box::new(has_room)));
     let timeout = Duration::from_secs(worker.body_timeout_s);
-    let line = tokio::time::timeout(timeout, lines.next()).await.map_err(|_| ApiError::request_timeout())?;
+    let line = within(timeout, lines.next()).await.map_err(|_| ApiError::request_timeout())?;
     let line = line.map_err(refused_line)?.ok_or_else(ApiError::incomplete_body)?;
     Ok((line, lines))
 }
@@ -85,7 +86,7 @@ async fn with_contents(
     if n_bytes == 0 && request.contents.is_empty() {
         return Ok(request);
     }
-    let bytes = tokio::time::timeout(timeout, lines.bytes(n_bytes)).await;
+    let bytes = within(timeout, lines.bytes(n_bytes)).await;
     let bytes = bytes.map_err(|_| ApiError::request_timeout())?.map_err(refused_line)?;
     memory.set(memory.n_bytes() + n_bytes).map_err(memory_full)?;
     let reading = tokio::task::spawn_blocking(move || request.take_contents(&bytes).map(|()| request));
