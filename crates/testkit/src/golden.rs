@@ -19,7 +19,7 @@ pub fn fixtures() -> Vec<PathBuf> {
     let folders = entries.map(|entry| entry.expect("a folder is read").path());
     let mut folders: Vec<_> = folders.filter(|path| path.join("expected.safetensors").exists()).collect();
     folders.sort();
-    assert_eq!(folders.len(), 59, "one fixture a family and a few variants");
+    assert_eq!(folders.len(), 61, "one fixture a family and a few variants");
     folders
 }
 

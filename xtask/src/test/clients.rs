@@ -37,7 +37,8 @@ pub fn run(extent: Extent) -> Result<()> {
     let binary = binary.to_string_lossy();
     let variables: Vec<_> = extent.variables().collect();
     let n_processes = tests_at_once().to_string();
-    let mut line = vec!["-m", "pytest", "-q", "tests", "--throng", &binary];
+    // As with Rust's integration tests: what fails once and then passes is listed ("RERUN").
+    let mut line = vec!["-m", "pytest", "-q", "-rR", "--reruns", "1", "tests", "--throng", &binary];
     let axe = machine::axe()?;
     if let Some(axe) = axe.as_deref() {
         line.extend(["--axe", axe]);

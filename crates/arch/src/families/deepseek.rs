@@ -36,30 +36,41 @@ static NAMES: TensorNames = hf_names(LayerNames {
 const COMPRESSED_NORM_EPS: f32 = 1e-6;
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    let is_paired = hf.flag("rope_interleave")?.unwrap_or(true);
+    let rope_style = if is_paired { RopeStyle::Interleaved } else { RopeStyle::HalfSplit };
+    let mut config = with_latents(hf, "deepseek_v3", (hf.required_size("v_head_dim")?, rope_style))?;
+    place_indexers(hf, &mut config)?;
+    place_experts(hf, &mut config)?;
+    Ok(config)
+}
+
+/// A Llama with latent attention in all layers, with values of `value_dim` elements.
+pub(super) fn with_latents(
+    hf: &HfConfig,
+    family: &'static str,
+    (value_dim, rope_style): (usize, RopeStyle),
+) -> Result<DecoderConfig, ConfigError> {
     let rope_dim = hf.required_size("qk_rope_head_dim")?;
     // Files name the rotated part, or nothing, as the size of a head.
     let hf = &hf.with_size("head_dim", rope_dim).with_size("rotary_dim", rope_dim);
-    let mut config = hf.llama("deepseek_v3")?;
+    let mut config = hf.llama(family)?;
     let (nope_dim, factor) = (hf.required_size("qk_nope_head_dim")?, hf.yarn_score_factor()?);
     hf.size("qk_head_dim")?;
-    let is_paired = hf.flag("rope_interleave")?.unwrap_or(true);
     let latent = LatentConfig {
         n_heads: hf.required_size("num_attention_heads")?,
         query_rank: hf.size("q_lora_rank")?,
         rank: hf.required_size("kv_lora_rank")?,
         nope_dim,
         rope_dim,
-        value_dim: hf.required_size("v_head_dim")?,
+        value_dim,
         scale: (factor / ((nope_dim + rope_dim) as f64).sqrt()) as f32,
         norm_eps: COMPRESSED_NORM_EPS,
-        rope_style: if is_paired { RopeStyle::Interleaved } else { RopeStyle::HalfSplit },
+        rope_style,
         rope_idx: 0,
         growth_rope_idx: growth(hf, &mut config, nope_dim + rope_dim)?,
         indexer: None,
     };
     config.layers.iter_mut().for_each(|layer| layer.mixer = Mixer::Latent(latent));
-    place_indexers(hf, &mut config)?;
-    place_experts(hf, &mut config)?;
     Ok(config)
 }
 

@@ -1,4 +1,5 @@
-//! Llama 1 to 3 (arXiv:2407.21783) and the many that share its shape. In GGUF also Mistral and Mixtral.
+//! Llama 1 to 3 (arXiv:2407.21783) and the many that share its shape, InternLM 3 among them. In GGUF also
+//! Mistral and Mixtral.
 
 use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
@@ -6,7 +7,7 @@ use crate::config::{DecoderConfig, RopeStyle};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "llama",
-    aliases: &[],
+    aliases: &["internlm3"],
     gguf_architectures: &["llama"],
     from_hf,
     from_gguf,

@@ -28,6 +28,7 @@ mod lfm2;
 mod limits;
 mod llama;
 mod llama4;
+mod minicpm;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
@@ -90,7 +91,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 52] = [
+const FAMILIES: [&Family; 54] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -109,6 +110,8 @@ const FAMILIES: [&Family; 52] = [
     &granite::FAMILY,
     &granite_moe::FAMILY,
     &granite_moe::FAMILY_SHARED,
+    &minicpm::FAMILY,
+    &minicpm::FAMILY_3,
     &mixtral::FAMILY,
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
@@ -146,7 +149,7 @@ const FAMILIES: [&Family; 52] = [
 ];
 
 /// Names of multimodal models whose text model is of a family that the part of the file about text names.
-const MULTIMODAL: [&str; 10] = [
+const MULTIMODAL: [&str; 11] = [
     "smolvlm",
     "idefics3",
     "llava",
@@ -157,6 +160,7 @@ const MULTIMODAL: [&str; 10] = [
     "cohere2_vision",
     "kimi_k25",
     "lfm2_vl",
+    "minicpmv4_6",
 ];
 
 /// Refuses GGUF files of a family whose GGUF files are not read.

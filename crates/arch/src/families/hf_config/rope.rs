@@ -58,10 +58,12 @@ impl RopeSource<'_> {
             "dynamic" if self.is_stretched() => {
                 Ok(RopeScaling::StretchedBase { alpha: self.required("alpha")? })
             }
+            // The base grows with sequences that are longer than `max_position_embeddings`, and there are none.
+            "dynamic" if self.own("alpha").is_none() => Ok(RopeScaling::None),
             other => Err(ConfigError::Variant {
                 key: "rope_type".to_owned(),
                 found: shorten(other),
-                expected: "default, linear, llama3, yarn, longrope, proportional",
+                expected: "default, linear, dynamic, llama3, yarn, longrope, proportional",
             }),
         }
     }

@@ -21,7 +21,7 @@ import sys
 MODULES = {
     **{name: name for name in (
         "bert", "camembert", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma", "gemma2", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss", "granite",
-        "granitemoe", "granitemoehybrid", "granitemoeshared", "gte", "hunyuan_v1_dense", "hunyuan_v1_moe", "jina_embeddings_v3", "deepseek_v2", "deepseek_v3", "deepseek_v32", "lfm2", "lfm2_moe", "llama", "minimax_m2", "ministral3", "mistral", "mistral4",
+        "granitemoe", "granitemoehybrid", "granitemoeshared", "gte", "hunyuan_v1_dense", "hunyuan_v1_moe", "internlm3", "jina_embeddings_v3", "deepseek_v2", "deepseek_v3", "deepseek_v32", "lfm2", "lfm2_moe", "llama", "minicpm3", "minimax_m2", "ministral3", "mistral", "mistral4",
         "mixtral", "modernbert", "mpnet", "nemotron_h", "nomic_bert", "olmo2", "olmo3", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
         "qwen3_next", "roberta", "seed_oss", "smollm3",
     )},
@@ -29,8 +29,10 @@ MODULES = {
     "qwen2_vl": "qwen2_vl", "qwen2_vl_text": "qwen2_vl", "qwen2_5_vl": "qwen2_5_vl", "qwen2_5_vl_text": "qwen2_5_vl",
     "qwen3_vl": "qwen3_vl", "qwen3_vl_text": "qwen3_vl", "qwen3_5": "qwen3_5", "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe": "qwen3_5_moe", "qwen3_5_moe_text": "qwen3_5_moe", "xlm-roberta": "xlm_roberta",
-    "qwen3_vl_moe": "qwen3_vl_moe", "qwen3_vl_moe_text": "qwen3_vl_moe", "kimi_k2": "deepseek_v3", "hunyuan": "hunyuan_v1_moe", "new": "gte", "deberta-v2": "deberta_v2",
+    "qwen3_vl_moe": "qwen3_vl_moe", "qwen3_vl_moe_text": "qwen3_vl_moe", "kimi_k2": "deepseek_v3", "minicpm": "minicpm3", "hunyuan": "hunyuan_v1_moe", "new": "gte", "deberta-v2": "deberta_v2",
 }
+# Modules that have a configuration and compute with the code of another one.
+MODELLING = {"internlm3": "llama"}
 # Of classes of configurations: attributes that are no keys.
 NO_KEYS = {"model_type", "base_config_key", "sub_configs", "attribute_map", "keys_to_ignore_at_inference", "base_model_tp_plan",
            "base_model_pp_plan", "base_model_ep_plan", "default_theta", "to_dict", "get_text_config", "auto_map", "architectures",
@@ -136,7 +138,8 @@ def lines():
         if not folder.is_dir():
             print(f"transformers has no {module}", file=sys.stderr)
             continue
-        found = text_reads(source(folder, f"modeling_{module}.py")) | common
+        modelling = MODELLING.get(module, module)
+        found = text_reads(source(package / "models" / modelling, f"modeling_{modelling}.py")) | common
         defaults, aliases, read = configuration(source(folder, f"configuration_{module}.py"), model_type)
         keys = {key: defaults[key] for key in sorted(found | read) if defaults.get(key, MISSING) is not MISSING}
         unset = sorted(key for key in found | read if defaults.get(key, MISSING) is MISSING)

@@ -161,9 +161,9 @@ fn seed() -> u64 {
     seed
 }
 
-/// The worker is ill for a while: it is ejected for this reason, loses nearly all of its requests, and comes
+/// The worker is ill for a while: it is ejected for one of these reasons, loses nearly all of its requests, and comes
 /// back when it is well.
-async fn is_left_and_comes_back(policy: &str, expected: &str, ill: impl Fn(&Condition)) {
+async fn is_left_and_comes_back(policy: &str, expected: &[&str], ill: impl Fn(&Condition)) {
     let (place, seed) = (Place::start(policy).await, seed());
     place.load(200, seed).await;
     ill(&place.condition);
@@ -178,7 +178,7 @@ async fn is_left_and_comes_back(policy: &str, expected: &str, ill: impl Fn(&Cond
         }
         assert!(number < 50, "it is never ejected: {state} {reason}");
     };
-    assert_eq!(reason, expected);
+    assert!(expected.contains(&&*reason), "{reason}");
     // No probe succeeds, so that it stays ejected while it is looked at.
     place.condition.failing_step.store(1, Ordering::Relaxed);
     let without = place.load(200, seed + 1000 * number).await;
@@ -193,7 +193,7 @@ async fn is_left_and_comes_back(policy: &str, expected: &str, ill: impl Fn(&Cond
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_ten_times_slower_loses_its_requests() {
     let slow = |condition: &Condition| condition.step_ms.store(10 * STEP_MS, Ordering::Relaxed);
-    is_left_and_comes_back("round-robin", "slow", slow).await;
+    is_left_and_comes_back("round-robin", &["slow"], slow).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -211,7 +211,9 @@ async fn predicted_times_keep_requests_from_a_slow_worker() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_fails_one_step_in_twenty_loses_its_requests() {
     let failing = |condition: &Condition| condition.failing_step.store(20, Ordering::Relaxed);
-    is_left_and_comes_back("round-robin", "failure rate", failing).await;
+    // A probe, and several requests one after the other, may meet failing steps as well.
+    let reasons = ["failure rate", "failed probe", "consecutive failures"];
+    is_left_and_comes_back("round-robin", &reasons, failing).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,7 @@ use crate::harness::{Client, Reply, Server, Setup};
 use serde_json::{Value, json};
 use throng_gateway::Secret;
 use throng_store::{CreatedKey, NewKey, Store, open};
+use throng_testkit::nightly::amount;
 
 /// What opens without a key.
 const OPEN: &[&str] =
@@ -290,6 +291,12 @@ async fn check(place: &Place, name: &str, address: SocketAddr, has: (bool, bool)
             client = Client::connect(address).await;
         }
         n_checked += 1;
+        // One credential of each kind shows that another spelling of a path has the same rights.
+        let of_kind = place.credentials.iter().find(|other| other.2 == credential.2);
+        let is_first = of_kind.is_some_and(|first| first.0 == credential.0);
+        if !amount(is_first, true) {
+            continue;
+        }
         for (other, is_found) in other_paths(path, &routes) {
             let found = ask_at(&mut client, method, (path, &other), credential.1.as_deref()).await;
             if is_found && name == "clients" {

@@ -94,7 +94,7 @@ fn rules(architecture: &'static str) -> Rules {
     let delta = ["qwen3next", "qwen35", "qwen35moe"].contains(&architecture);
     Rules {
         architecture,
-        permuted: ["llama", "granite", "granitemoe", "smollm3"].contains(&architecture),
+        permuted: ["llama", "granite", "granitemoe", "minicpm", "smollm3"].contains(&architecture),
         gain_offset: if gemma || delta { 1.0 } else { 0.0 },
         post_norms: (gemma && architecture != "gemma")
             || delta
@@ -511,6 +511,8 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         ("qwen2", "seed_oss"),
         ("smollm3", "smollm3"),
         ("granite", "granite"),
+        ("granite", "minicpm"),
+        ("internlm3", "llama"),
         ("lfm2", "lfm2"),
         ("lfm2-moe", "lfm2moe"),
         ("qwen3-next", "qwen3next"),

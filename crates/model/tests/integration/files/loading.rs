@@ -115,8 +115,8 @@ fn invalid_sizes_are_refused_before_anything_is_allocated() {
         ("head_dim", json!(0), "head size = 0"),
         (
             "rope_parameters",
-            json!({"rope_type": "dynamic", "factor": 2.0}),
-            "not supported yet: rope_type = dynamic",
+            json!({"rope_type": "spiral", "factor": 2.0}),
+            "not supported yet: rope_type = spiral",
         ),
         ("rope_parameters", json!({"rope_type": "yarn"}), "lacks factor of the rope scaling"),
         ("rope_parameters", json!({"rope_theta": 0.0}), "rotation"),
