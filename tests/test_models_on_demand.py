@@ -1,6 +1,7 @@
 """Models that come and go while the server runs: loaded by requests and by the operator, unloaded for room, by time and by the operator,
 and no request is lost by it."""
 
+import datetime
 import shutil
 import threading
 import time
@@ -159,4 +160,21 @@ def test_a_model_that_ollama_has_unloaded_is_gone_with_the_answer(start, setting
         assert ask(server, "one").status_code == 200
         told = httpx.post(f"{server.url}/api/generate", json={"model": "one", "keep_alive": 0}, timeout=60).json()
         assert (told["done"], told["done_reason"]) == (True, "unload")
+        assert served(server) == {BASE}
+
+
+def test_ollamas_lists_say_how_long_a_model_stays_and_showing_it_again_does_not_load_it(start, settings):
+    with start("--config", settings(idle_unload_s=300)) as server:
+        def show():
+            return httpx.post(f"{server.url}/api/show", json={"model": "one"}, timeout=60).json()
+
+        described = show()
+        assert "completion" in described["capabilities"]
+        in_memory = {model["name"]: model for model in httpx.get(f"{server.url}/api/ps").json()["models"]}
+        assert set(in_memory) == {BASE, "one"} and all(model["size"] > 0 for model in in_memory.values())
+        now, until = (datetime.datetime.now(datetime.UTC), datetime.datetime.fromisoformat(in_memory["one"]["expires_at"]))
+        assert 0 < (until - now).total_seconds() <= 300
+        assert in_memory[BASE]["expires_at"].startswith("9999"), "the first model is not unloaded"
+        httpx.post(f"{server.url}/api/generate", json={"model": "one", "keep_alive": 0}, timeout=60)
+        assert show() == described
         assert served(server) == {BASE}

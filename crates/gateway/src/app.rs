@@ -17,7 +17,6 @@ use crate::aliases::Aliases;
 use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, TokenizationQueue};
-use crate::ignored_log::IgnoredLog;
 use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::moderation::Moderation;
@@ -37,7 +36,7 @@ use throng_metering::metrics::{
     AtScrape, EngineStatus, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ModerationCounts,
     ProcessFacts, SharingStats,
 };
-use throng_metering::observation::RecentRequests;
+use throng_metering::observation::{IgnoredLog, RecentRequests};
 use throng_tools::Toolbox;
 
 /// Maximum number of large answers that are written at a time.
@@ -101,8 +100,7 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, upstreams, ending, moderation) = Default::default();
-        let (disk, on_demand, tools) = (None, None, None);
-        let (recording, plan, image_hosts) = Default::default();
+        let (disk, on_demand, tools, recording, plan, image_hosts) = Default::default();
         Self {
             memory,
             phase,

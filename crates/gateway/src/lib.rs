@@ -15,7 +15,6 @@ mod gateway;
 mod generate;
 mod generation;
 mod idempotency;
-mod ignored_log;
 mod image_input;
 mod kept;
 mod learned_model;

@@ -69,8 +69,8 @@ impl Route {
         }
     }
 
-    /// Checks whether all replicas would refuse any request now. One that `may_wait` for a lost replica is not
-    /// refused while it would.
+    /// Checks whether all replicas would refuse any request now. One that `may_wait` for a lost replica is
+    /// not refused while it would.
     ///
     /// # Errors
     /// The refusal of the replica with the least load.

@@ -17,6 +17,7 @@ use crate::image_input::ImageInput;
 use crate::overload::{OverloadControl, Scale};
 use crate::pooling_model::PoolingModel;
 use throng_api::ApiError;
+use throng_api::ollama::ModelDescription;
 use throng_api::openai::drop_invalid;
 use throng_api::spec::{ModelFacts, ModelLimits};
 use throng_cache::ModelInstance;
@@ -75,6 +76,24 @@ impl ServedModel {
     /// Id of the model, its first name.
     pub fn id(&self) -> &str {
         self.names.first().map_or("model", String::as_str)
+    }
+
+    /// Description for Ollama's clients.
+    pub(crate) fn description(&self) -> ModelDescription {
+        let AnswerFormat { tool_calls, reasoning, .. } = &*self.answer_format;
+        let further = [
+            ("vision", self.images.is_some()),
+            ("tools", tool_calls.is_some()),
+            ("thinking", reasoning.is_some()),
+        ];
+        let capabilities = match self.pooling {
+            Some(_) => vec!["embedding"],
+            None => {
+                let further = further.into_iter().filter_map(|(name, is_able)| is_able.then_some(name));
+                ["completion"].into_iter().chain(further).collect()
+            }
+        };
+        ModelDescription::new(capabilities, self.max_model_len)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The objects of answers and of lists of models.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -102,18 +104,18 @@ impl<'a> LoadAnswer<'a> {
 
 /// The models of `GET /api/tags` and `GET /api/ps`.
 #[derive(Debug, Serialize)]
-pub struct ModelList<'a> {
+pub struct ModelList {
     /// Models, one entry for each name.
-    pub models: Vec<ModelEntry<'a>>,
+    pub models: Vec<ModelEntry>,
 }
 
 /// A model in a list. Unknown values are empty or 0.
 #[derive(Debug, Serialize)]
-pub struct ModelEntry<'a> {
-    name: &'a str,
-    model: &'a str,
+pub struct ModelEntry {
+    name: String,
+    model: String,
     modified_at: &'static str,
-    expires_at: &'static str,
+    expires_at: Cow<'static, str>,
     size: u64,
     size_vram: u64,
     digest: &'static str,
@@ -122,7 +124,7 @@ pub struct ModelEntry<'a> {
     context_length: Option<u32>,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 struct Details {
     parent_model: &'static str,
     format: &'static str,
@@ -132,14 +134,14 @@ struct Details {
     quantization_level: &'static str,
 }
 
-impl<'a> ModelEntry<'a> {
+impl ModelEntry {
     /// Creates an entry. `context_length` is in tokens, if known.
-    pub fn new(name: &'a str, context_length: Option<u32>) -> Self {
+    pub fn new(name: String, context_length: Option<u32>) -> Self {
         Self {
+            model: name.clone(),
             name,
-            model: name,
             modified_at: "1970-01-01T00:00:00Z",
-            expires_at: "9999-12-31T23:59:59Z",
+            expires_at: Cow::Borrowed("9999-12-31T23:59:59Z"),
             size: 0,
             size_vram: 0,
             digest: "",
@@ -147,23 +149,38 @@ impl<'a> ModelEntry<'a> {
             context_length,
         }
     }
+
+    /// Adds the bytes of the model in memory.
+    #[must_use]
+    pub fn with_bytes(self, n_bytes: u64) -> Self {
+        Self { size: n_bytes, ..self }
+    }
+
+    /// Adds the time after which the model is unloaded if nobody asks for it.
+    #[must_use]
+    pub fn with_stay(self, stay: Duration) -> Self {
+        match jiff::Timestamp::now().checked_add(stay) {
+            Ok(time) => Self { expires_at: Cow::Owned(time.to_string()), ..self },
+            Err(_) => self,
+        }
+    }
 }
 
 /// The model of `POST /api/show`.
-#[derive(Debug, Serialize)]
-pub struct ModelDescription<'a> {
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelDescription {
     modified_at: &'static str,
     modelfile: &'static str,
     parameters: &'static str,
     template: &'static str,
     details: Details,
     model_info: BTreeMap<&'static str, Value>,
-    capabilities: Vec<&'a str>,
+    capabilities: Vec<&'static str>,
 }
 
-impl<'a> ModelDescription<'a> {
+impl ModelDescription {
     /// Creates the description of a model. `context_length` is in tokens.
-    pub fn new(capabilities: Vec<&'a str>, context_length: u32) -> Self {
+    pub fn new(capabilities: Vec<&'static str>, context_length: u32) -> Self {
         let model_info = BTreeMap::from([
             ("general.architecture", Value::from("throng")),
             ("throng.context_length", Value::from(context_length)),

@@ -1,6 +1,6 @@
-//! MiniCPM (arXiv:2404.06395): Llama with multipliers on embeddings, residuals and logits, and MiniCPM 3, which has
-//! latent attention beside them. Source: the modelling file of `minicpm3` in transformers; MiniCPM 1, 2 and 4
-//! have code of their own.
+//! MiniCPM (arXiv:2404.06395): Llama with multipliers on embeddings, residuals and logits, and MiniCPM 3,
+//! which has latent attention beside them. Source: the modelling file of `minicpm3` in transformers;
+//! MiniCPM 1, 2 and 4 come with code of their own.
 
 use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig, deepseek, granite, without_gguf};
@@ -57,5 +57,11 @@ fn with_multipliers(hf: &HfConfig, config: DecoderConfig) -> Result<DecoderConfi
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    // Files without these keys leave the multipliers to the program that reads them.
+    for key in ["embedding_scale", "residual_scale", "logit_scale"] {
+        if gguf.number(key)?.is_none() {
+            return Err(ConfigError::Missing(format!("minicpm.{key}")));
+        }
+    }
     granite::with_gguf_multipliers(gguf, "minicpm")
 }

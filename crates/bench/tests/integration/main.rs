@@ -36,7 +36,8 @@ fn a_gateway_with_its_engine_is_measured_beside_a_server_without_one() {
     check(&measured(&[], 40), 40);
 }
 
-/// A worker has one connection for all streams of a gateway, several times as many as a client may have on one.
+/// A worker has one connection for all streams of a gateway: several times as many as a client may have on
+/// one.
 #[test]
 fn a_gateway_over_a_worker_is_measured_beside_a_server_without_one() {
     let n_streams = amount(600, 4200);

@@ -154,6 +154,15 @@ impl Residency {
         Some(oldest)
     }
 
+    /// Time at which a loaded model is unloaded if it gets no further request and is idle; `None` if it
+    /// stays.
+    pub fn leaves_at(&self, model: usize, idle: Duration) -> Option<Duration> {
+        let model = &self.models[model];
+        let may_go = model.standing == Standing::Loaded && !model.is_main;
+        let stay = model.stay.unwrap_or(idle).max(GRACE);
+        may_go.then(|| model.last_used.checked_add(stay)).flatten()
+    }
+
     /// Begins to unload a model; `false` if it is not loaded.
     pub fn leave(&mut self, model: usize) -> bool {
         let is_loaded = self.models[model].standing == Standing::Loaded;

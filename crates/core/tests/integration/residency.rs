@@ -50,9 +50,12 @@ fn a_request_sets_how_long_its_model_stays() {
         assert_eq!(models.wanted(model, s(0), |_| true), Step::Load);
         models.loaded(model, Some(1), s(0));
     }
+    assert_eq!([0, 1].map(|model| models.leaves_at(model, s(10))), [Some(s(10)); 2]);
     models.keep(0, Duration::MAX);
     models.keep(1, Duration::ZERO);
+    assert_eq!([0, 1].map(|model| models.leaves_at(model, s(10))), [None, Some(s(1))], "0 stays");
     assert_eq!(models.idle_for(s(10), s(2), |model| model == 0), None, "1 has requests");
+    assert_eq!(models.leaves_at(1, s(10)), Some(s(3)), "it was in use at 2");
     assert_eq!(models.idle_for(s(10), s(4), |_| true), Some(1));
     assert_eq!(models.idle_for(s(10), s(1000), |_| true), None, "0 stays");
     models.left(1);

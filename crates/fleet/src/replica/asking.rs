@@ -52,11 +52,12 @@ pub(super) async fn ask(
         may_split,
         first_part: None,
         first_refusal: None,
+        has_lost_one: false,
     };
     let mut taken = round.ask_all().await;
     let patience = match patience {
         // A replica that has refused the request is there, and says more than a wait does.
-        Patience::New if round.tried.known().is_empty() => replicas.patience_with_new(),
+        Patience::New if round.tried.known().is_empty() => replicas.patience_with_new(round.has_lost_one),
         Patience::New | Patience::Never => None,
         Patience::Begun(patience) => Some(patience),
     };
@@ -99,6 +100,8 @@ struct Round<'a> {
     may_split: bool,
     first_part: Option<FirstPart>,
     first_refusal: Option<ReplicaError>,
+    /// Whether a replica ended that was there when the request was submitted to it.
+    has_lost_one: bool,
 }
 
 impl Round<'_> {
@@ -118,6 +121,7 @@ impl Round<'_> {
                 Err(refusal) if !refusal.retryable => return Some(Err(refusal)),
                 Err(refusal) => {
                     let kind = self.note(refusal, placement);
+                    self.has_lost_one |= is_there && kind.has_ended();
                     match self.tried.refuse(id, kind.has_ended(), is_there) {
                         Retry::Free => {}
                         Retry::Paid if replicas.dispatcher().may_retry() => {}

@@ -13,8 +13,8 @@ use super::observed::FleetRecording;
 use super::{PrefixHolder, Replica, Status};
 use crate::dispatch::{Dispatcher, HealthReporter, Placement, RoutingSettings, Wanted};
 
-/// Time after the loss of the last replica for which new requests wait for one. A worker that was only busy or
-/// that starts again is back sooner; whoever asks later learns at once that there is none.
+/// Time after the loss of the last replica for which new requests wait for one. A worker that was only busy
+/// or that starts again is back sooner; whoever asks later learns at once that there is none.
 const MAX_NEW_WAIT: Duration = Duration::from_secs(5);
 
 /// The replicas of a model. The set changes over time, and all clones share it.
@@ -179,17 +179,18 @@ impl Replicas {
         self.0.are_judged.then_some(self.0.patience)
     }
 
-    /// Time that a new request waits for a replica to come back: until [`MAX_NEW_WAIT`] after the last one was
-    /// lost.
-    pub(super) fn patience_with_new(&self) -> Option<Duration> {
+    /// Time that a new request waits for a replica to come back: until [`MAX_NEW_WAIT`] after the last one
+    /// was lost, which `is_now` if the request itself has found that out.
+    pub(super) fn patience_with_new(&self, is_now: bool) -> Option<Duration> {
         let most = self.patience()?.min(MAX_NEW_WAIT);
-        let last = self.members().iter().filter_map(|member| member.replica.lost_for()).min()?;
+        let last = self.members().iter().filter_map(|member| member.replica.lost_for()).min();
+        let last = if is_now { Duration::ZERO } else { last? };
         most.checked_sub(last).filter(|rest| !rest.is_zero())
     }
 
     /// Whether no replica answers, but one that was lost a moment ago may be back soon.
     pub fn may_be_back(&self) -> bool {
-        self.are_away() && self.patience_with_new().is_some()
+        self.are_away() && self.patience_with_new(false).is_some()
     }
 
     /// Whether no replica answers.

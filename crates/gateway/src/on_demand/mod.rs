@@ -18,6 +18,7 @@ use crate::config::{OnDemandConfig, OnRequest};
 use crate::router::Router;
 use crate::served_model::ServedModel;
 use throng_api::ApiError;
+use throng_api::ollama::ModelDescription;
 use throng_http::retry_after::retry_after_s;
 use throng_metering::HeldBytes;
 
@@ -87,6 +88,8 @@ struct Known {
     other_names: Vec<String>,
     /// Names of the adapters that the model had when it was unloaded.
     adapters: Mutex<Vec<String>>,
+    /// Description of the model from when it was last in memory.
+    description: Mutex<Option<ModelDescription>>,
     n_faults: AtomicU64,
     /// One more reference for each request on its way to the model.
     requests: Presence,
@@ -94,8 +97,8 @@ struct Known {
 
 impl Known {
     fn new(name: String, other_names: Vec<String>) -> Arc<Self> {
-        let (adapters, n_faults) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Self { name, other_names, adapters, n_faults, requests: Presence::default() })
+        let (adapters, description, n_faults, requests) = Default::default();
+        Arc::new(Self { name, other_names, adapters, description, n_faults, requests })
     }
 }
 
@@ -176,6 +179,20 @@ impl OnDemandModels {
     /// State of the model with this name; `None` for other names.
     pub(crate) fn state(&self, name: &str) -> Option<&'static str> {
         Some(state_name(&self.residency(), self.number_of(name)?))
+    }
+
+    /// Description of the model with this name if it is not in memory but was before.
+    pub(crate) fn description_of_absent(&self, name: &str) -> Option<ModelDescription> {
+        let number = self.number_of(name)?;
+        let is_absent = self.residency().standing(number) == Standing::Absent;
+        is_absent.then(|| lock(&self.known(number).description).clone()).flatten()
+    }
+
+    /// Time after which the model with this name is unloaded if nobody asks for it; `None` if it stays.
+    pub(crate) fn leaves_in(&self, name: &str) -> Option<Duration> {
+        let idle = Duration::from_secs(Some(self.config.idle_unload_s).filter(|idle| *idle > 0)?);
+        let at = self.residency().leaves_at(self.number_of(name)?, idle)?;
+        Some(at.saturating_sub(self.now()))
     }
 
     /// Names of all models with their states, as shown to clients and the operator.
@@ -400,6 +417,7 @@ impl OnDemandModels {
         let removed = place.router().remove(name).inspect(|route| {
             let adapters = route.model.adapters.list().into_iter().map(|(adapter, _)| adapter);
             *lock(&known.adapters) = adapters.collect();
+            *lock(&known.description) = Some(route.model.served.description());
         });
         let engines = removed.map(|route| route.model.served.engines.clone()).unwrap_or_default();
         until(patience(), || engines.iter().all(has_nothing_to_do)).await;

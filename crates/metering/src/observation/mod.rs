@@ -2,6 +2,7 @@
 
 mod explain;
 mod generation;
+mod ignored_log;
 mod recent;
 mod report;
 mod stages;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 pub use self::explain::{Explanation, Summary};
 pub use self::generation::GenerationRecord;
+pub use self::ignored_log::IgnoredLog;
 pub use self::recent::RecentRequests;
 pub use self::report::{GenerationReport, RequestPhase, RequestReport, ToolReport};
 pub use self::stages::{Stage, Stages};

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
 use throng_api::ApiError;
-use throng_api::ollama::{ModelDescription, ModelEntry, ModelList};
+use throng_api::ollama::{ModelEntry, ModelList};
 
 pub(super) use self::pull::pull;
 pub(super) use self::stay::{apply_stay, load_only};
@@ -28,35 +28,35 @@ pub(super) async fn tags(State(app): AppState, Extension(caller): Extension<Arc<
     let upstreams = app.models.upstreams.now();
     let names = upstreams.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
     let permitted = names.filter(|(model, name)| key_holder.permits(name, &model.names));
-    let mut list = served(&app, &caller);
-    list.extend(permitted.map(|(_, name)| (name.clone(), None)));
+    let mut models = served(&app, &caller);
+    models.extend(permitted.map(|(_, name)| ModelEntry::new(name.clone(), None)));
     let on_demand = app.models.on_demand.iter().flat_map(|models| models.names());
     let absent =
         on_demand.filter(|name| app.models.router.get(name).is_none() && key_holder.permits(name, &[]));
-    list.extend(absent.map(|name| (name, None)));
-    answer(&list)
+    models.extend(absent.map(|name| ModelEntry::new(name, None)));
+    Json(ModelList { models }).into_response()
 }
 
 /// `GET /api/ps`: the models in memory that the key permits.
 pub(super) async fn running(State(app): AppState, Extension(caller): Extension<Arc<Caller>>) -> Response {
-    answer(&served(&app, &caller))
+    Json(ModelList { models: served(&app, &caller) }).into_response()
 }
 
-fn answer(names: &[(String, Option<u32>)]) -> Response {
-    let models = names.iter().map(|(name, length)| ModelEntry::new(name, *length)).collect();
-    Json(ModelList { models }).into_response()
-}
-
-/// Names of served models that the key permits, with their context lengths in tokens.
-fn served(app: &App, caller: &Caller) -> Vec<(String, Option<u32>)> {
+/// Served models that the key permits, one entry for each name.
+fn served(app: &App, caller: &Caller) -> Vec<ModelEntry> {
     let key_holder = caller.key_holder();
-    let mut names = Vec::new();
+    let mut models = Vec::new();
     for route in app.models.router.routes().iter() {
         let served = &route.model.served;
+        let n_bytes = served.held.weights.saturating_add(served.held.kv);
+        let stay = app.models.on_demand.as_ref().and_then(|models| models.leaves_in(served.id()));
         let permitted = served.names.iter().filter(|name| route.is_permitted(&key_holder, name));
-        names.extend(permitted.map(|name| (name.clone(), Some(served.max_model_len))));
+        models.extend(permitted.map(|name| {
+            let entry = ModelEntry::new(name.clone(), Some(served.max_model_len)).with_bytes(n_bytes);
+            stay.into_iter().fold(entry, ModelEntry::with_stay)
+        }));
     }
-    names
+    models
 }
 
 /// `GET /` of the listener for Ollama's clients, by which they recognize a server.
@@ -100,18 +100,12 @@ pub(super) async fn show(State(app): AppState, body: JsonBody) -> Result<Respons
     let key_holder = body.caller.key_holder();
     let request: ShowRequest =
         serde_json::from_slice(body.bytes()).map_err(|_| ApiError::missing_required_parameter("model"))?;
+    // Clients ask about each model of a list in turn: that must not load all of them.
+    let permitted = app.models.on_demand.as_ref().filter(|_| key_holder.permits(&request.model, &[]));
+    if let Some(known) = permitted.and_then(|models| models.description_of_absent(&request.model)) {
+        return Ok(Json(known).into_response());
+    }
     let _presence = body.bring_model(&app, Some(&request.model)).await?;
     let route = app.find_model(&key_holder, Some(&request.model))?;
-    let served = &route.model.served;
-    let capabilities = match served.pooling {
-        Some(_) => vec!["embedding"],
-        None => {
-            let format = &served.answer_format;
-            let tools = format.tool_calls.map(|_| "tools");
-            let thinking = format.reasoning.map(|_| "thinking");
-            let vision = served.images.as_ref().map(|_| "vision");
-            ["completion"].into_iter().chain(vision).chain(tools).chain(thinking).collect()
-        }
-    };
-    Ok(Json(ModelDescription::new(capabilities, served.max_model_len)).into_response())
+    Ok(Json(route.model.served.description()).into_response())
 }

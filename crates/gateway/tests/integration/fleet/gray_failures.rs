@@ -161,8 +161,8 @@ fn seed() -> u64 {
     seed
 }
 
-/// The worker is ill for a while: it is ejected for one of these reasons, loses nearly all of its requests, and comes
-/// back when it is well.
+/// The worker is ill for a while: it is ejected for one of these reasons, loses nearly all of its requests,
+/// and comes back when it is well.
 async fn is_left_and_comes_back(policy: &str, expected: &[&str], ill: impl Fn(&Condition)) {
     let (place, seed) = (Place::start(policy).await, seed());
     place.load(200, seed).await;

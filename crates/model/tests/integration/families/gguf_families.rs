@@ -542,6 +542,17 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
     }
 }
 
+/// A file that leaves MiniCPM's multipliers to the program is not computed with others.
+#[test]
+fn minicpm_without_its_multipliers_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("minicpm.gguf");
+    to_gguf(&Checkpoint::read("llama"), &rules("minicpm"), &path);
+    let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
+    let error = load(&path, &options, &mut |_| {}).map(drop).unwrap_err();
+    assert!(format!("{error:?}").contains("minicpm.embedding_scale"), "{error:?}");
+}
+
 /// The converter reorders the rows of Llama's queries and keys; an adapter's rows have the order of
 /// transformers.
 #[test]

@@ -10,7 +10,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Names ignored parameters in the log, once a minute for all requests together.
 #[derive(Debug, Default)]
-pub(crate) struct IgnoredLog(Mutex<Since>);
+pub struct IgnoredLog(Mutex<Since>);
 
 /// Requests since the last line.
 #[derive(Debug, Default)]
