@@ -158,9 +158,9 @@ impl Residency {
     /// stays.
     pub fn leaves_at(&self, model: usize, idle: Duration) -> Option<Duration> {
         let model = &self.models[model];
-        let may_go = model.standing == Standing::Loaded && !model.is_main;
         let stay = model.stay.unwrap_or(idle).max(GRACE);
-        may_go.then(|| model.last_used.checked_add(stay)).flatten()
+        let goes = model.standing == Standing::Loaded && !model.is_main && stay < Duration::MAX;
+        goes.then(|| model.last_used.saturating_add(stay))
     }
 
     /// Begins to unload a model; `false` if it is not loaded.
