@@ -37,7 +37,7 @@ pub fn run(extent: Extent) -> Result<()> {
     let binary = binary.to_string_lossy();
     let variables: Vec<_> = extent.variables().collect();
     let n_processes = tests_at_once().to_string();
-    // As with Rust's integration tests: what fails once and then passes is listed ("RERUN").
+    // A test that fails once and then passes is listed as "RERUN", like a flaky integration test of Rust.
     let mut line = vec!["-m", "pytest", "-q", "-rR", "--reruns", "1", "tests", "--throng", &binary];
     let axe = machine::axe()?;
     if let Some(axe) = axe.as_deref() {

@@ -1,6 +1,6 @@
-//! MiniCPM (arXiv:2404.06395): Llama with multipliers on embeddings, residuals and logits, and MiniCPM 3,
-//! which has latent attention beside them. Source: the modelling file of `minicpm3` in transformers;
-//! MiniCPM 1, 2 and 4 come with code of their own.
+//! MiniCPM (arXiv:2404.06395): Llama with multipliers on embeddings, residuals and logits. MiniCPM 3 also has
+//! latent attention. Source: the modelling file of `minicpm3` in transformers, which has no code for the
+//! other versions; llama.cpp computes those with the same multipliers.
 
 use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig, deepseek, granite, without_gguf};
@@ -45,7 +45,7 @@ fn with_multipliers(hf: &HfConfig, config: DecoderConfig) -> Result<DecoderConfi
     let required = |key: &str| hf.number(key)?.ok_or_else(|| ConfigError::Missing(key.to_owned()));
     let (scale, depth, base) =
         (required("scale_emb")?, required("scale_depth")?, required("dim_model_base")?);
-    // Of heads that draft: the depth of the model that they were trained with.
+    // Draft heads scale their one layer by the depth of the model; the model itself does not read this key.
     hf.number("mup_denominator")?;
     Ok(DecoderConfig {
         tied_embeddings: hf.flag("tie_word_embeddings")?.unwrap_or(true),

@@ -100,7 +100,7 @@ struct Round<'a> {
     may_split: bool,
     first_part: Option<FirstPart>,
     first_refusal: Option<ReplicaError>,
-    /// Whether a replica ended that was there when the request was submitted to it.
+    /// Whether a replica that was ready ended while the request was submitted to it.
     has_lost_one: bool,
 }
 

@@ -58,7 +58,7 @@ impl RopeSource<'_> {
             "dynamic" if self.is_stretched() => {
                 Ok(RopeScaling::StretchedBase { alpha: self.required("alpha")? })
             }
-            // The base grows with sequences that are longer than `max_position_embeddings`, and there are none.
+            // The base grows only for sequences longer than `max_position_embeddings`, which are not served.
             "dynamic" if self.own("alpha").is_none() => Ok(RopeScaling::None),
             other => Err(ConfigError::Variant {
                 key: "rope_type".to_owned(),

@@ -49,7 +49,7 @@ pub(super) fn scaled_groups(
     scales.groups(grid, x).collect()
 }
 
-/// Number of points that are compared at a time, of which grids have multiples.
+/// Number of points that are compared at a time; each grid has a multiple of it.
 const LANES: usize = 16;
 
 /// The points of a grid in units of the code book, [`LANES`] together, coordinate by coordinate; a point of
@@ -89,7 +89,7 @@ impl Points {
                     lost[lane] += distance * distance;
                 }
             }
-            // One test for all of them: few chunks have a better point.
+            // Few chunks have a better point: one comparison passes over all the others.
             let n_better: u32 = lost.iter().map(|lost| u32::from(*lost < best.1)).sum();
             if n_better > 0 {
                 for (lane, &lost) in lost.iter().enumerate() {
